@@ -84,7 +84,7 @@ NOT_QUICK = {
     "tests/security/test_endings_are_recorded.py": "starts the program many times",
     "tests/security/test_units.py": "runs systemd-analyze",
     "tests/inventory/test_ansible.py": "starts Ansible for each inventory",
-    "tests/fleet/test_dask_executor.py": "starts a Dask cluster",
+    "tests/fleet/test_dask_workers.py": "starts a Dask cluster",
     "tests/fleet/test_kills.py": "starts Dask clusters",
     "tests/security/test_attack_17_worker_pickle.py::test_tls_from_end_to_end": "starts a Dask cluster",
 }

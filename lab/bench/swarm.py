@@ -43,9 +43,9 @@ NAME, REAL = "swarm", "swarm-real"
 COMMANDS = {"fleet.check": ("fleet.check",), "provision": ("provision", "--yes")}
 TIMES = ("", " again")
 """Each command runs with an empty history, and again with what the first run recorded."""
-WIDTHS = (26, 10, 10, 12, 11, 8, 15, 13)
-HEADINGS = ("hosts", "seconds", "CPU s", "ms a host", "peak MiB", "wrong", "workers' CPU s", "largest MiB")
-"""The last two only with --executor."""
+WIDTHS = (26, 10, 10, 12, 11, 8, 15)
+HEADINGS = ("hosts", "seconds", "CPU s", "ms a host", "peak MiB", "wrong", "workers' CPU s")
+"""The last one only with --executor."""
 GOAL_CPU_S, GOAL_MIB = 0.015, 300 / 1.048576
 PROGRAM = """
 import atexit, pathlib, re, sys
@@ -89,8 +89,7 @@ class Run:
     hosts: Mapping[str, Any] = field(repr=False)
     said: str = field(default="", repr=False)
     workers_cpu_s: float = 0.0
-    workers_peak_mib: float = 0.0
-    """Processor time of all workers, and memory of the largest, with `--executor`."""
+    """Processor time of all workers, with `--executor`."""
     stages: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -186,8 +185,6 @@ def measured(
     argv += ["--inventory", str(swarm.inventory), "--host", "all", "--json", str(document)]
     argv += workers.words() if workers else []
     before_s = workers.cpu_s() if workers else 0.0
-    if workers:
-        workers.forget_peak()
     with (swarm.folder / "said").open("w+") as said:
         began = time.perf_counter()
         child = subprocess.Popen(
@@ -203,7 +200,7 @@ def measured(
     hosts = json.loads(document.read_text())["hosts"]
     run = Run(child.returncode, wall_s, used.ru_utime + used.ru_stime, int(peak.read_text()) / 1024, hosts, text)
     if workers:
-        run.workers_cpu_s, run.workers_peak_mib = workers.cpu_s() - before_s, workers.peak_mib()
+        run.workers_cpu_s = workers.cpu_s() - before_s
     if stages:
         run.stages = json.loads(of_stages.read_text())
     return run
@@ -268,7 +265,7 @@ def _real(count: int) -> dict[str, dict[str, Any]]:
 
 
 def _record(folder: Path, file: Path) -> None:
-    """Runs the measured commands on the provisioned host, in the order in which they are measured, also by a worker; writes the recording."""
+    """Runs the measured commands on the provisioned host, in the order in which they are measured; writes the recording."""
     made = folder / "recording.json"
     swarm_recording.save(made, swarm_recording.Recording({}, _host_variables(NAME)))
     for name, words in COMMANDS.items():
@@ -280,12 +277,6 @@ def _record(folder: Path, file: Path) -> None:
             argv = [sys.executable, "-m", "lab.bench.swarm_recording", str(made), *words, "--host", NAME]
             argv += ["--inventory", str(INVENTORY), "--json", str(folder / "one-document.json")]
             _run(argv, (0, 2), own)  # 2: it differs from its playbook, as each endpoint then does
-            with swarm_workers.running(1, 0, folder / f"{name}{time_}-worker", made) as worker:
-                _run(
-                    [*argv, *worker.words()],
-                    (0, 2),
-                    {**own, "RIGWRIGHT_HISTORY": str(folder / f"{name}-worker.sqlite")},
-                )
     shutil.copyfile(made, file)
 
 
@@ -338,7 +329,7 @@ def _workers(given: argparse.Namespace, folder: Path) -> Iterator[swarm_workers.
 
 def _row(name: str, count: int, run: Run, bad: Sequence[str]) -> str:
     cpu_ms = 1000 * run.cpu_s / count
-    of_workers = (f"{run.workers_cpu_s:.1f}", f"{run.workers_peak_mib:.0f}") if run.workers_cpu_s else ()
+    of_workers = (f"{run.workers_cpu_s:.1f}",) if run.workers_cpu_s else ()
     return row(
         f"{count:5} {name}", f"{run.wall_s:.1f}", f"{run.cpu_s:.1f}", f"{cpu_ms:.1f}", f"{run.peak_mib:.0f}", str(len(bad)),
         *of_workers, widths=WIDTHS,
@@ -395,7 +386,7 @@ def main() -> int:
                         print(lines[-1], dict(verdicts(swarm, run)), flush=True)
     load = os.getloadavg()[0]
     print(f"\n{time.strftime('%Y-%m-%d')}, seed {given.seed}, {os.cpu_count()} CPUs, load {load:.1f}\n")
-    print(row(*(HEADINGS if given.executor else HEADINGS[:-2]), widths=WIDTHS))
+    print(row(*(HEADINGS if given.executor else HEADINGS[:-1]), widths=WIDTHS))
     print("\n".join([*lines, *all_bad[:20]]))
     most = max(counts)
     if given.stages:

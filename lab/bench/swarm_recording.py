@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 import sys
 import threading
@@ -20,8 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-VARIABLE = "RIGWRIGHT_SWARM_RECORDING"
-"""The environment variable with the file of a worker's recording."""
 NONCE = re.compile(r'echo "([0-9a-f]{24}) codes')
 _OF_A_RUN = re.compile(rb"export LC_ALL=C LANGUAGE=C PATH=[^\n]*")
 _RUN = re.compile(rb"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
@@ -93,11 +90,6 @@ def record(path: Path, words: Sequence[str]) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
     return 0
-
-
-def dask_setup(_worker: object) -> None:
-    """Lets a worker of Dask with `--preload lab.bench.swarm_recording` add the answers to the file that the environment names."""
-    _keep_answers(Path(os.environ[VARIABLE]))
 
 
 def _keep_answers(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Workers for `scripts/bench --swarm --executor`: a Dask scheduler and workers on loopback, whose processor time and memory are measured.
+"""Workers for `scripts/bench --swarm --executor`: a Dask scheduler and workers on loopback, whose processor time is measured.
 
 They are as docs/rollouts.md starts them, with `--insecure`: TLS of a loopback connection is not what is measured.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from lab.base.paths import CHECKOUT
-from lab.bench import swarm_recording
 
 THREADS = 2
 """So many slices a worker handles at a time, as in docs/rollouts.md."""
@@ -44,28 +42,17 @@ class Workers:
         ]
 
     def cpu_s(self) -> float:
-        """The processor time that all workers have used."""
+        """The processor time that all workers have used, with that of the commands that they have run."""
         ticks = 0
         for id in self.ids:
             after_name = Path(f"/proc/{id}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(after_name[11]) + int(after_name[12])
+            ticks += sum(int(number) for number in after_name[11:15])
         return ticks / os.sysconf("SC_CLK_TCK")
-
-    def peak_mib(self) -> float:
-        """The peak memory of the largest worker since `forget_peak`."""
-        found = (re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{id}/status").read_text()) for id in self.ids)
-        return max(int(each[1]) / 1024 for each in found if each)
-
-    def forget_peak(self) -> None:
-        """Begins a new measurement of the peak memory."""
-        for id in self.ids:
-            Path(f"/proc/{id}/clear_refs").write_text("5")
 
 
 @contextlib.contextmanager
-def running(count: int, slice_size: int, folder: Path, recording: Path | None = None) -> Iterator[Workers]:
-    """Runs a scheduler and so many workers, each a process; `folder` gets their files and their output. With `recording` the workers add what
-    hosts answer to that file."""
+def running(count: int, slice_size: int, folder: Path) -> Iterator[Workers]:
+    """Runs a scheduler and so many workers, each a process; `folder` gets their files and their output."""
     from distributed import Client
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,8 +64,6 @@ def running(count: int, slice_size: int, folder: Path, recording: Path | None = 
         "DASK_TEMPORARY_DIRECTORY": str(folder),
         "PYTHONPATH": str(CHECKOUT),
     }
-    if recording:
-        own[swarm_recording.VARIABLE] = str(recording)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"} | own
     processes: list[subprocess.Popen[bytes]] = []
     with (folder / "log").open("wb") as log, contextlib.ExitStack() as ends:
@@ -95,9 +80,7 @@ def running(count: int, slice_size: int, folder: Path, recording: Path | None = 
         start("scheduler", *local, "--port", str(port), "--no-jupyter")
         for _ in range(count):
             of_worker = ("--nthreads", str(THREADS), "--no-nanny", "--local-directory", str(folder))
-            start(
-                "worker", address, *local, *of_worker, *(["--preload", swarm_recording.__name__] if recording else [])
-            )
+            start("worker", address, *local, *of_worker)
         make: Any = Client  # has no annotations
         with make(address, timeout=60, set_as_default=False) as client:
             client.wait_for_workers(count, timeout=60)

@@ -14,7 +14,7 @@ from rigwright.core.desired import GpuLimits
 from rigwright.core.errors import HistoryError
 from rigwright.core.host_result import HostResult
 from rigwright.engine import identity, verify
-from rigwright.engine.plan import PlannedStep
+from rigwright.engine.playbook import Step
 from rigwright.engine.report import BAD, CheckResult
 from rigwright.facts import Fact, driver, gpu, gpu_health, machine, pci, system
 from rigwright.facts.plain import plain
@@ -45,12 +45,13 @@ FACTS: tuple[Fact[Any], ...] = (
 
 def fleet_check(options: FleetCheckOptions) -> int:
     """Prints a line for each host and its differences; returns the exit code: 2 for a difference, 3 when a host does not answer."""
-    return runner.run(options, lambda _run_id: fleet_command(options, _check, tags=options.tag_names))
+    return runner.run(options, lambda _run_id: fleet_command(options, _look_at_all, _check, tags=options.tag_names))
 
 
 def fleet_command(
     options: FleetOptions,
-    act: Callable[[list[HostJob], Any, datetime.datetime | None], None],
+    act: runner.Act,
+    afterwards: Callable[[list[HostJob], Any, datetime.datetime | None], None],
     *,
     tags: frozenset[str] = frozenset(),
     checks_only: Callable[[Any], bool] = lambda _host: False,
@@ -59,17 +60,21 @@ def fleet_command(
     since = parse_time(options.since) if options.since else None
     return runner.HostCommand(
         replace(options, host=options.host or "all"),
-        lambda jobs, text: act(jobs, text, since),
+        act,
         runner.playbook(options.playbook, "provision"),
         tags,
         tolerant=True,
         quiet=True,
         checks_only=checks_only,
+        afterwards=lambda jobs, text: afterwards(jobs, text, since),
     )
 
 
-def _check(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
+def _look_at_all(jobs: list[HostJob], _text: Any) -> None:
     pool.run_hosts(jobs, _look, last=True, reads=True)
+
+
+def _check(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
     compare([job for job in jobs if job.report.error is None], since, text)
     table.check(text.console, [job.report for job in jobs])
 
@@ -112,7 +117,7 @@ def compare(
         before, known = _remembered(jobs, since, ids or RecordedIds(jobs))
     except HistoryError as error:
         text.warn(f"nothing is compared with its past: {error}")
-    machines = [replace(machine_of(job, before.get(job.host.name, {})), held=held(job.report.planned)) for job in jobs]
+    machines = [replace(machine_of(job, before.get(job.host.name, {})), held=held(job.bound.steps)) for job in jobs]
     of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
     for job, machine_ in zip(jobs, machines, strict=True):
         findings = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
@@ -172,9 +177,11 @@ def machine_of(job: HostJob, before: dict[str, Any]) -> Machine:
     return Machine(job.host.name, job.host.groups, plain(job.report.kept), before)
 
 
-def held(planned: Sequence[PlannedStep]) -> frozenset[str]:
-    """The limits that the plan sets, by their names in gpu.gpus."""
-    steps = [plan.step for plan in planned if plan.step.declared.sets_limits and not plan.step.skipped]
-    limits = [part for step in steps for part in (step.parameters["limits"], *step.parameters["limits"].gpus.values())]
+def held(steps: Sequence[Step]) -> frozenset[str]:
+    """The limits that these steps set, by their names in gpu.gpus."""
+    setting = [step for step in steps if step.declared.sets_limits and not step.skipped]
+    limits = [
+        part for step in setting for part in (step.parameters["limits"], *step.parameters["limits"].gpus.values())
+    ]
     names = [field.name for field in fields(GpuLimits)]
     return frozenset(name for name in names if any(getattr(part, name) is not None for part in limits))

@@ -36,7 +36,7 @@ from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import Unavailable, Unreadable, display, gpu, pci, system
 from rigwright.facts import driver as driver_state
 from rigwright.facts.system import Board
-from rigwright.fleet import host_job
+from rigwright.fleet import host_job, pool
 from rigwright.inventory import endpoint
 from rigwright.inventory.model import LOCAL_MACHINE, Host, Inventory
 from rigwright.report.labels import as_is
@@ -460,7 +460,7 @@ def _look(host: Host, console: Console) -> Seen:
         identity = job.run.store.known[system.identity]
         desk, adapters = (job.run.store.known[fact] for fact in (display.graphical, display.adapters))
     finally:
-        host_job.close([job])
+        pool.close([job])
     if not gpus:
         raise pci.no_gpu("init")
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in gpus}

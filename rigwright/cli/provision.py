@@ -11,6 +11,7 @@ from rigwright.cli.options import ProvisionOptions
 
 if TYPE_CHECKING:
     from rigwright.engine.report import HostReport
+    from rigwright.fleet.host_job import HostJob
     from rigwright.fleet.rollout import Rolling
 
 
@@ -35,10 +36,20 @@ def provision(options: ProvisionOptions) -> int:
             rolling.state.reboots if rolling else int(options.reboots or 1),
             restart=restart_words(options.command, options.yes),
             rollout=rolling,
+            afterwards=lambda jobs, text: _hint_at_training(jobs, text, counted.playbook),
             exit_code=exit_code,
         )
 
     return runner.run(options, prepare)
+
+
+def _hint_at_training(jobs: list[HostJob], text: Any, playbook: str) -> None:
+    """Says what `train` would add to hosts that this run has proved with its own playbook."""
+    if not playbook:
+        from rigwright.cli import train_hint
+
+        proved = (job.host for job in jobs if not job.report.bad and job.report.status != "not_attempted")
+        train_hint.say(proved, text, "provision")
 
 
 def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:

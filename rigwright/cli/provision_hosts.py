@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rigwright.cli import runner, train_hint
+from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.core.program_name import program_name
 from rigwright.engine.report import HostReport, NcclTestResult
-from rigwright.fleet import actions, host_job, journal, pool, rollout
+from rigwright.fleet import actions, journal, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
-from rigwright.fleet.journal import HostEnd
 from rigwright.fleet.rollout import Rolling
-from rigwright.inventory.model import Host
 from rigwright.report.labels import as_is, checks_in_words
 
 MANY = 4
@@ -28,101 +26,90 @@ MANY = 4
 
 def provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling: Rolling | None) -> None:
     """Shows the plans, asks, and provisions the hosts; when a rollout stops, the rest is not attempted."""
-    if rolling and rolling.going_on:
-        state = rolling.state
-        done = f"{len(state.hosts) - len(state.left)} of {count(len(state.hosts), 'host')} done"
-        text.line(f"Going on with the rollout of run [bold]{state.run}[/]: {done}")
-        given = "".join(
-            f", {name} {value}" for name, value in (("--host", state.host), ("--tags", state.tags)) if value
-        )
-        text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{given}")
-        if state.begun:
-            text.plain(f"  at work when it stopped: {host_ranges.folded(state.begun)}")
+    if rolling:
+        show_resumed(rolling, text)
     describe = bool(options.json or options.html)
-    many = len(jobs) > host_job.MOST_OPEN  # then the checks would need a connection of their own
+    many = len(jobs) > pool.MOST_OPEN  # then the checks would need a connection of their own
     plan = partial(actions.plan_or_fail, describe=describe, checks=True, unproved=many)
     pool.run_hosts(jobs, plan, activity="planning", reads=True)
     alive = [job for job in jobs if job.report.error is None]
     text.plans([job.report for job in alive])
-    if any(job.report.status == "pending" for job in alive):
-        runner.consent(options.yes, "Make these changes?")
+    pending = any(job.report.status == "pending" for job in alive)
+    runner.consent(options.yes or not pending, "Make these changes?")
     action = partial(actions.provision_host, wheels=options.wheels, describe=describe)
+    batch = partial(_batch, text=text, action=action, short=len(jobs) > MANY, findings=options.findings)
     if rolling is None:
-        _batch(alive, text, action, len(jobs) > MANY, findings=options.findings)
+        batch(alive)
     else:
-        _roll(jobs, text, action, rolling, options.findings)
-    if not options.playbook:
-        train_hint.say(_proved(jobs), text, "provision")
+        roll(jobs, text, batch, rolling)
 
 
-def _proved(jobs: Sequence[HostJob]) -> list[Host]:
-    return [job.host for job in jobs if not job.report.bad and job.report.status != "not_attempted"]
+def show_resumed(rolling: Rolling, text: Any) -> None:
+    """Says which rollout is continued; nothing of a new one."""
+    if not rolling.going_on:
+        return
+    state = rolling.state
+    done = f"{len(state.hosts) - len(state.left)} of {count(len(state.hosts), 'host')} done"
+    text.line(f"Going on with the rollout of run [bold]{state.run}[/]: {done}")
+    given = "".join(f", {name} {value}" for name, value in (("--host", state.host), ("--tags", state.tags)) if value)
+    text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{given}")
+    if state.begun:
+        text.plain(f"  at work when it stopped: {host_ranges.folded(state.begun)}")
 
 
-def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling, findings: bool) -> None:
-    """Provisions batch after batch until all are done or too many have failed; the journal has what `--resume` needs."""
+def roll(
+    jobs: list[HostJob], text: Any, batch: Callable[..., object], rolling: Rolling, finished: Collection[str] = ()
+) -> None:
+    """Provisions batch after batch until all are done or too many have failed; the journal has what `--resume` needs.
+
+    `batch` provisions jobs; its other arguments are `on_end`, called when a host has ended, and `too_many`: whether so many failed hosts
+    are too many. `finished`: the hosts of which nothing is left to do.
+    """
     pending = {job.host.name: job for job in jobs if job.report.error or job.report.status == "pending"}
     ready = [job for job in jobs if job.host.name not in pending]
     batches = _batches(rolling, [job.host.name for job in jobs], list(pending))
     (journal.resume if rolling.going_on else journal.begin)(rolling.state)
     record = _Record(rolling, text)
     try:
-        _roll_batches(jobs, ready, pending, batches, text, action, rolling, findings, record)
+        pool.tidy(list(pending.values()))
+        for job in pending.values():
+            job.run.transport.close()  # its turn may come in an hour; it is connected to again then
+        record.begun(ready)
+        for job in ready:
+            if job.host.name in finished:
+                record.ended(job)
+        batch([job for job in ready if job.host.name not in finished], on_end=record.ended)
+        failed = _roll_batches(pending, batches, text, batch, rolling, record)
+        _close(rolling, failed, list(pending.values()), text)
     finally:
         record.close()
 
 
 def _roll_batches(
-    jobs: list[HostJob],
-    ready: list[HostJob],
-    pending: dict[str, HostJob],
-    batches: list[list[str]],
+    pending: Mapping[str, HostJob],
+    batches: Sequence[Sequence[str]],
     text: Any,
-    action: HostAction,
+    batch: Callable[..., object],
     rolling: Rolling,
-    findings: bool,
     record: _Record,
-) -> None:
-    """As _roll. `ready`: the jobs without changes; `pending`: the others by host, in `batches`."""
-    host_job.tidy(list(pending.values()))
-    for job in pending.values():
-        job.run.transport.close()  # its turn may come in an hour; it is connected to again then
-    record.begun(ready)
-    _batch(ready, text, action, len(jobs) > MANY, findings=findings, on_end=record.ended)
+) -> list[str]:
+    """Provisions the pending hosts batch after batch; returns those that have failed."""
     failed: dict[str, None] = {}
-
-    def enough(job: HostJob) -> bool:
-        if job.report.bad:
-            failed[job.host.name] = None
-        return rolling.must_stop(len(failed))
-
-    def may_fail() -> int | None:
-        most = rolling.state.max_fail
-        return None if most is None else most - len(failed)
-
     for number, names in enumerate(batches, 1):
         members = [pending[name] for name in names]
         hosts = f"{count(len(names), 'host')}, {host_ranges.folded(names)}"
         text.line(f"\n[bold]Batch {number} of {len(batches)}[/]: {hosts}")
         failed |= {job.host.name: None for job in members if job.report.error}
-        if not rolling.must_stop(len(failed)):
+        before = len(failed)
+        if not rolling.must_stop(before):
             record.begun(members)
-            _batch(
-                members,
-                text,
-                action,
-                len(jobs) > MANY,
-                enough,
-                findings=findings,
-                on_end=record.ended,
-                may_fail=may_fail,
-            )
-            # Hosts that were running when `enough` returned true have ended since.
+            batch(members, on_end=record.ended, too_many=lambda more, before=before: rolling.must_stop(before + more))
+            # Hosts that were running when there were too many have ended since.
             failed |= {job.host.name: None for job in members if job.report.bad}
         if rolling.must_stop(len(failed)):
             rolling.stopped = f"more than --max-fail {rolling.state.max_fail}"
             break
-    _close(rolling, list(failed), list(pending.values()), text)
+    return list(failed)
 
 
 def _batches(rolling: Rolling, hosts: Sequence[str], todo: Sequence[str]) -> list[list[str]]:
@@ -162,12 +149,9 @@ class _Record:
         if report.status == "not_attempted":
             return
         name, plan = job.host.name, self._rolling.digests[job.host.name]
-        steps = report.applied.steps if report.applied else ()
-        failed = next((planned.step.name for planned in steps if planned.status == "failed"), "")
-        token = report.applied.token if report.applied else 0
         if not report.bad:
             self._rolling.state = replace(state, done={**state.done, name: plan})
-        self._write(partial(journal.ended, state.run, [HostEnd(name, not report.bad, plan, failed, token)]))
+        self._write(partial(journal.ended, state.run, name, plan, not report.bad))
 
     def close(self) -> None:
         """Writes what is left, and that this process no longer works on the rollout; deletes one whose hosts are all done."""
@@ -210,27 +194,24 @@ def _close(rolling: Rolling, failed: Sequence[str], todo: Sequence[HostJob], tex
 
 
 def _batch(
-    members: list[HostJob],
+    members: Sequence[HostJob],
     text: Any,
     action: HostAction,
     short: bool,
-    enough: Callable[[HostJob], bool] = lambda _job: False,
-    *,
-    findings: bool = False,
-    on_end: Callable[[HostJob], object] = id,
-    may_fail: Callable[[], int | None] = pool.no_limit,
+    findings: bool,
+    on_end: Callable[[HostJob], object] = pool.do_nothing,
+    too_many: Callable[[int], bool] = pool.never,
 ) -> None:
-    """Provisions these hosts and writes their results; with `short` findings that pass are only counted. `on_end`: called when a host has
-    ended."""
-    pool.run_hosts(
-        members,
-        action,
-        activity="beginning",
-        enough=enough,
-        on_end=on_end,
-        may_fail=may_fail,
-        last=True,
-    )
+    """Provisions these hosts and writes their results; with `short` findings that pass are only counted. The other arguments are those of
+    the `batch` of `roll`."""
+    failed = 0
+
+    def enough(job: HostJob) -> bool:
+        nonlocal failed
+        failed += job.report.bad
+        return too_many(failed)
+
+    pool.run_hosts(members, action, activity="beginning", enough=enough, on_end=on_end, last=True)
     done = [job.report for job in members if job.report.error is None and job.report.status != "not_attempted"]
     for reports in _with_one_result(done) if short and not findings else [[report] for report in done]:
         names = host_ranges.folded(report.host.name for report in reports)

@@ -51,8 +51,7 @@ def take_back(
     pool.run_hosts(jobs, plan, activity="planning")
     alive = [job for job in jobs if job.report.error is None]
     text.plans([job.report for job in alive])
-    if any(job.report.status == "pending" for job in alive):
-        runner.consent(yes, question)
+    runner.consent(yes or not any(job.report.status == "pending" for job in alive), question)
     pool.run_hosts(alive, actions.apply_host, activity=activity)
     for job in alive:
         if job.report.error is None:

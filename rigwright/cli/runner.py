@@ -20,10 +20,11 @@ from rigwright.engine.report import NcclTestResult
 from rigwright.report.lazy_terminal import Output
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
+    from rigwright.cli.slice_command import SliceCommand
     from rigwright.engine.report import HostReport
+    from rigwright.fleet.dask_workers import Workers
     from rigwright.fleet.host_job import HostJob
     from rigwright.fleet.rollout import Rolling
     from rigwright.inventory.model import Host, Inventory
@@ -36,6 +37,13 @@ SWITCH_S = 0.001
 Act = Callable[[list[Any], Any], None]
 """What a command does with its connected hosts; it writes to the text output."""
 
+on_worker: SliceCommand | None = None
+"""The part of a run with --executor that this process, the command of a worker, does; None in every other process."""
+
+
+def _nothing(_jobs: list[Any], _text: Any) -> None:
+    """Does nothing."""
+
 
 @dataclass(frozen=True)
 class HostCommand:
@@ -43,7 +51,8 @@ class HostCommand:
 
     `tolerant`: a mistake in the variables of one host does not stop the others. `quiet`: no event is shown.
     `checks_only` says of which hosts the steps of the playbook are left out. `before_connecting` gets the inventory and the bound
-    playbooks, and may raise an error. `exit_code`: what the report of a host makes the exit code of the command.
+    playbooks, and may raise an error. `afterwards`: what is done with all hosts together after `act`, with --executor by the controller alone.
+    `looked_up`: the facts of which `act` looks earlier values up. `exit_code`: what the report of a host makes the exit code of the command.
     """
 
     options: HostsOptions
@@ -60,6 +69,8 @@ class HostCommand:
     checks_only: Callable[[Any], bool] = lambda _host: False
     rollout: Rolling | None = None
     before_connecting: Callable[[Any, Sequence[Any]], object] = lambda _inventory, _bound: None
+    afterwards: Act = _nothing
+    looked_up: tuple[str, ...] = ()
     exit_code: Callable[[HostReport], int] = attrgetter("exit_code")
 
 
@@ -72,12 +83,13 @@ def run(
     said to a person goes to stderr, because stdout is for a program.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
-    run_id = run_ids.new()
+    run_id = on_worker.order.run if on_worker else run_ids.new()
     command: HostCommand | None = None
     jobs: list[HostJob] = []
     error: RigwrightError | None = None
     interrupted = False
-    output = Output(sys.stderr if to_stderr or (files.json if files else options.json) == "-" else sys.stdout)
+    apart = (to_stderr or (files.json if files else options.json) == "-") and not on_worker
+    output = Output(sys.stderr if apart else sys.stdout)
     try:
         command = prepare(run_id)
         code = _run(command, run_id, jobs, output, files)
@@ -90,13 +102,16 @@ def run(
     with interruption.held():
         from rigwright.report import json_document, output_files
 
-        if error:
+        if error and not on_worker:
             output.text.error(error)
-        elif interrupted:
+        elif interrupted and not on_worker:
             _show_interruption(options.changes_hosts, jobs, command.rollout if command else None, output.text)
         reports = [job.report for job in jobs]
         metadata = json_document.RunMetadata(started, *(_files_read(command) if command else ()))
         document = json_document.document(options.command, run_id, code, error, reports, metadata)
+        if on_worker:
+            on_worker.end(document, jobs)
+            return code
         if command and command.rollout:
             document["rollout"] = command.rollout.as_json()
         if reports:
@@ -140,29 +155,21 @@ def _same(error: RigwrightError) -> bool:
     return isinstance(error, Interrupted) and not error.expected
 
 
-def _slice(options: HostsOptions) -> int:
-    """The number of --slice, 0 without it. Raises UsageError."""
-    if not options.slice:
-        return 0
+def _workers(options: HostsOptions) -> AbstractContextManager[Workers | None]:
+    """The workers of --executor; None when this process connects to the hosts. Raises UsageError, Unreachable."""
+    for option, given in (("--slice", options.slice), ("--insecure", options.insecure)):
+        if given and not options.executor:
+            words = option if given is True else f"{option} {given}"
+            scheme = "tcp" if given is True else "tls"
+            fix = f"--executor {scheme}://SCHEDULER:8786 {words}; to connect from this machine, leave {option} out"
+            raise UsageError(option, "is for --executor, which is not given", "both, or neither", fix)
     if not options.executor:
-        raise _without_executor("--slice", f"--slice {options.slice}")
-    return numbers.whole("--slice", options.slice, 1, "hosts", fix="--slice 100, or leave it out")
-
-
-def _without_executor(option: str, words: str, scheme: str = "tls") -> UsageError:
-    fix = f"--executor {scheme}://SCHEDULER:8786 {words}; to connect from this machine, leave {option} out"
-    return UsageError(option, "is for --executor, which is not given", "both, or neither", fix)
-
-
-def _workers(address: str, insecure: bool) -> AbstractContextManager[Executor | None]:
-    """The executor of --executor; None when this process connects to the hosts. Raises UsageError."""
-    if not address and insecure:
-        raise _without_executor("--insecure", "--insecure", "tcp")
-    if not address:
         return nullcontext()
-    from rigwright.fleet import dask_executor
+    from rigwright.fleet import dask_workers
 
-    return dask_executor.executor(address, insecure)
+    if options.slice:
+        numbers.whole("--slice", options.slice, 1, "hosts", fix="--slice 100, or leave it out")
+    return dask_workers.connected(options.executor, options.insecure)
 
 
 def _run(command: HostCommand, run_id: str, jobs: list[HostJob], output: Output, files: Files | None) -> int:
@@ -173,8 +180,8 @@ def _run(command: HostCommand, run_id: str, jobs: list[HostJob], output: Output,
         from rigwright.report import output_files
 
         output_files.require_writable(files or output_files.Files.of(command.options))
-        with _workers(command.options.executor, command.options.insecure) as executor:
-            return _run_on(command, run_id, inventory, hosts, begun, jobs, output, executor)
+        with _workers(command.options) as workers:
+            return _run_on(command, run_id, inventory, hosts, begun, jobs, output, workers)
     finally:
         for transport in begun.values() if not jobs else ():
             transport.abandon()
@@ -188,16 +195,18 @@ def _run_on(
     begun: Mapping[str, Transport],
     jobs: list[HostJob],
     output: Output,
-    executor: Executor | None,
+    workers: Workers | None,
 ) -> int:
     """As _run. `begun`: the transports that have begun to connect."""
     from rigwright.engine import playbook as playbooks
     from rigwright.engine.host_run import Options
-    from rigwright.fleet import actions, host_job, pool, shared_identity
+    from rigwright.fleet import host_job, pool, shared_identity
 
     checks_only = frozenset(each.name for each in hosts if command.checks_only(each))
     bound, refused = playbooks.bind_all(command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only)
     bound = command.rollout.to_do(bound) if command.rollout else bound
+    order = on_worker.order if on_worker else None
+    refused |= on_worker.refused(bound) if on_worker else {}
     command.before_connecting(inventory, bound)
     output.inventory, output.many = short(inventory.path), len(bound) > 1
 
@@ -209,17 +218,19 @@ def _run_on(
     run_options = Options(
         run_id,
         command.disrupt,
-        reboots=command.reboots,
+        reboots=order.reboots if order else command.reboots,
         root=command.root,
         restart=command.restart,
         restart_title=command.options.command,
-        earlier_runs=command.rollout.state.runs[:-1] if command.rollout else (),
-        slice=_slice(command.options),
+        earlier_runs=tuple(order.earlier_runs if order else command.rollout.state.runs[:-1] if command.rollout else ()),
+        announced=order.announced if order else None,
     )
     stage: host_job.Stage = nullcontext if command.watch else output.stage
-    sink = output.progress if command.quiet else output.event
-    jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, executor, stage, begun))
+    sink = on_worker.tell if on_worker else output.progress if command.quiet else output.event
+    jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, stage, begun))
     pool.refuse(jobs, refused)
+    if order:
+        jobs[0].run.state.lost = order.lost
 
     def load() -> None:
         """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""
@@ -227,23 +238,38 @@ def _run_on(
         output.text  # noqa: B018
 
     try:
-        if executor is None and len(jobs) <= host_job.MOST_OPEN:
-            pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=load, reads=True)
-        else:  # the workers connect, or the first action does
-            load()
-            for job in jobs:
-                job.to_connect = executor is None
-        command.act(jobs, output.text)
-        for message in shared_identity.name_shared(jobs):
-            output.text.warn(message)
-        _record_what_was_asked(jobs, command, executor)
+        if workers is not None:
+            from rigwright.cli import on_workers
+
+            on_workers.act(command, inventory, jobs, workers, output)
+        else:
+            _act(command, jobs, load, output)
+        if on_worker is None:
+            command.afterwards(jobs, output.text)
+            for message in shared_identity.name_shared(jobs):
+                output.text.warn(message)
     finally:
-        host_job.close(jobs)
+        pool.close(jobs)
     lab = shipped_files.CHECKOUT / ".lab" / "inventory"
-    failed = [(job.host, job.report.error) for job in jobs if job.report.error is not None]
+    failed = [(job.host, job.report.error) for job in jobs if job.report.error is not None and not on_worker]
     output.text.errors([(host.name, with_hint(error, host, lab)) for host, error in failed])
     codes = {command.exit_code(job.report) for job in jobs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
+
+
+def _act(command: HostCommand, jobs: list[HostJob], load: Callable[[], None], output: Output) -> None:
+    """Connects to the hosts and lets the command act on them. `load`: what is done while they answer."""
+    from rigwright.fleet import actions, pool
+
+    if len(jobs) <= pool.MOST_OPEN:
+        pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=load, reads=True)
+    else:  # the first action connects
+        load()
+        for job in jobs:
+            job.to_connect = True
+    command.act(jobs, output.text)
+    if on_worker is None:
+        _record_what_was_asked(jobs, command)
 
 
 def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
@@ -265,7 +291,7 @@ def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str
     """Transports that have begun to connect, by host name: of hosts that the same command has read before, if they are few."""
     from rigwright.engine import read_ahead
 
-    if command.options.executor or len(hosts) > read_ahead.MOST_HOSTS:
+    if command.options.executor or on_worker or len(hosts) > read_ahead.MOST_HOSTS:
         return {}
     known = {host.name: read_ahead.recorded(host.name, _same_again(command)) for host in hosts}
     begun: dict[str, Transport] = {}
@@ -282,11 +308,11 @@ def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str
     return begun
 
 
-def _record_what_was_asked(jobs: Sequence[HostJob], command: HostCommand, executor: Executor | None) -> None:
+def _record_what_was_asked(jobs: Sequence[HostJob], command: HostCommand) -> None:
     """Records with which commands each host was read, where the run read it to its end."""
     from rigwright.engine import read_ahead
 
-    for job in jobs if executor is None and len(jobs) <= read_ahead.MOST_HOSTS else ():
+    for job in jobs if len(jobs) <= read_ahead.MOST_HOSTS else ():
         if job.report.error is None and job.run.asked:
             read_ahead.record(job.host.name, _same_again(command), tuple(job.run.asked))
 
@@ -370,9 +396,10 @@ def _is_example(address: str) -> bool:
 
 def consent(yes: bool, question: str) -> None:
     """Asks the question, unless --yes was typed; returns after a yes. Raises ConsentError."""
-    if yes:
-        return
-    prompt.insist("consent", question, "the same command with --yes", "the answer was no; nothing was changed")
+    if on_worker:
+        on_worker.consent(yes, question)
+    elif not yes:
+        prompt.insist("consent", question, "the same command with --yes", "the answer was no; nothing was changed")
 
 
 def short(path: Path) -> str:

@@ -29,6 +29,7 @@ def verify(options: VerifyOptions) -> int:
             options.tag_names,
             watch=options.watch,
             checks_only=lambda host: options.watch or never_provisioned(host, options.playbook),
+            afterwards=lambda _jobs, text: runner.warn_of_age(text),
         )
 
     return runner.run(options, prepare)
@@ -75,7 +76,6 @@ def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions) -> None:
         if job.report.error is None:
             runner.show_result(job.report, text, options.findings)
             text.line(summary(job.report, options.findings))
-    runner.warn_of_age(text)
 
 
 def summary(report: HostReport, findings: bool) -> str:

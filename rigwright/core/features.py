@@ -8,7 +8,8 @@ RESULT_KEYS   the keys that its results have in the JSON document of a host
 VARIABLES     the variables of the inventory that it declares in variables.TYPES
 
 Modules that the rest of the tool looks for: operations.py, checks.py, variables.py; page.py of a command with a page of its own,
-with page(document, reload_s); history.py, with show(console, host) and changes(past, machine, since).
+with page(document, reload_s); history.py, with show(console, host) and changes(past, machine, since); result.py, with read(host),
+which makes a result from the part of a document about a host.
 """
 
 from __future__ import annotations

@@ -67,10 +67,12 @@ class _Application:
             for step in preview
             if any(change.disruptive for change in step.changes) or (leads and step.step.declared.reboots)
         }
+        if run.options.announced is not None:
+            names = run.options.announced.get(run.host.name, ())
+            self.announced = {step.key for step in steps if step.name in names}
         self.ended: list[PlannedStep] = []
         self.done: dict[str, tuple[Change, ...]] = {}
         self.rebooted = self.recorded = False
-        self.token = 0
 
     def run_all(self) -> ApplyResult:
         failure: RigwrightError | None = None
@@ -83,7 +85,6 @@ class _Application:
                     continuation.require_possible(self.run, due)
             options = self.run.options
             self.lease = lease.take(self.run.transport, self.run.host.name, options.run_id, options.earlier_runs)
-            self.token = self.lease.token
             try:
                 self._await_leftover_jobs()
                 if self.run.host.is_this_machine:
@@ -103,7 +104,7 @@ class _Application:
                 self._note("a reboot starts what ran before this run, until provision has tried a new boot")
         keys = {step.step.key for step in self.ended}
         steps = (*self.ended, *(step for step in self.preview if step.step.key not in keys))
-        return ApplyResult(steps, self.done, failure, self.rebooted, self.token)
+        return ApplyResult(steps, self.done, failure, self.rebooted)
 
     def _await_leftover_jobs(self) -> None:
         self.run.store.known.pop(at_work, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -35,8 +35,8 @@ class Options:
     `disrupt`: changes may interrupt running GPU work, also without an announcement in the plan. `reboots`: how many hosts may
     reboot at a time. `root`: commands run as root; otherwise as the user who logs in. `restart`: the words that start this command again
     after a reboot of the machine that it runs on, () for a command that cannot go on; `restart_title` is its name. `earlier_runs`: the
-    earlier runs of the same rollout; this run takes over hosts that one of them has not released. `slice`: how many hosts a worker gets
-    at a time, 0 for a computed number.
+    earlier runs of the same rollout; this run takes over hosts that one of them has not released. `announced`: by host the names
+    of the steps whose disruption a person was shown; None: those of the plan of this run.
     """
 
     run_id: str
@@ -46,7 +46,7 @@ class Options:
     restart: tuple[str, ...] = ()
     restart_title: str = ""
     earlier_runs: tuple[str, ...] = ()
-    slice: int = 0
+    announced: Mapping[str, Sequence[str]] | None = None
 
 
 @dataclass

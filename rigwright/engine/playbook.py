@@ -103,6 +103,14 @@ def read(path: Path, importers: tuple[Path, ...] = ()) -> Iterator[YamlMapping]:
         yield from read(imported, chain)
 
 
+def files(path: Path) -> Iterator[Path]:
+    """A playbook file that was read before, and those that it imports."""
+    yield path
+    for play in _plays(text(path, str(path)), str(path)):
+        if _IMPORT in play:
+            yield from files(path.parent / play[_IMPORT])
+
+
 @lru_cache(maxsize=8)
 def _plays(written: str, path: str) -> YamlSequence:
     """The plays of a text; parsed once for all hosts, so callers must not change them."""

@@ -66,16 +66,12 @@ class PlanResult(HostResult):
 
 @dataclass(frozen=True)
 class ApplyResult(HostResult):
-    """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if any.
-
-    `token`: the fencing token of the host's lease; 0 when no lease was taken.
-    """
+    """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if any."""
 
     steps: tuple[PlannedStep, ...] = ()
     done: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
     error: RigwrightError | None = None
     rebooted: bool = False
-    token: int = 0
 
     def host_status(self, earlier: HostStatus) -> HostStatus:
         """changed."""
@@ -168,7 +164,7 @@ class FactsResult(HostResult):
 class HostReport:
     """Everything a run knows about one host: how it stands, and the last result of each class, the newest at the end.
 
-    `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the
+    `written`: what a worker wrote about the host for the JSON document, None where no worker did. `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the
     host, of which the reading of facts took `asking_s`.
     """
 
@@ -177,6 +173,7 @@ class HostReport:
     error: RigwrightError | None = None
     results: Mapping[type[HostResult], HostResult] = field(default_factory=dict)
     kept: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, Any] | None = None
     events: tuple[tuple[float, Event], ...] = ()
     round_trips: int = 0
     seconds: float = 0.0

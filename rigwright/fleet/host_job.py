@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
-from rigwright.core import interruption
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, unexpected
 from rigwright.core.host_result import HostResult
 from rigwright.core.lazy_dataclasses import dataclass
@@ -29,10 +27,6 @@ Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """A context that shows the progress of the hosts with these names."""
 
 
-WORKERS = 32
-"""The most hosts at a time."""
-MOST_OPEN = 64
-"""With more hosts, no connection stays open between two actions, and the first action connects."""
 _AGAIN = "run the same command again; it continues from there"
 
 
@@ -44,15 +38,13 @@ def no_events(_event: Event) -> None:
 class HostJob:
     """A host in a run. `report` is replaced by a new one after each action; only the package fleet replaces it.
 
-    `tell` shows an event that is not part of the report. `executor`: its workers act on the host; None: threads of this process.
-    `stage` shows progress. `left_in` is the critical section that a second Ctrl-C abandoned. `to_connect`: the first action connects to the host.
+    `tell` shows an event that is not part of the report. `stage` shows progress. `left_in` is the critical section that a second Ctrl-C abandoned. `to_connect`: the first action connects to the host.
     """
 
     bound: BoundPlaybook
     run: HostRun
     report: HostReport
     tell: EventSink = no_events
-    executor: Executor | None = None
     stage: Stage = nullcontext
     left_in: str = ""
     to_connect: bool = False
@@ -73,8 +65,7 @@ class HostJob:
 
 
 HostAction = Callable[[HostJob], Iterable[HostResult]]
-"""What is done with one host: yields the result of each stage, and raises the error that stops it. For an executor: a function of
-a module, or a `functools.partial` of one."""
+"""What is done with one host: yields the result of each stage, and raises the error that stops it."""
 
 
 def prepare(
@@ -82,7 +73,6 @@ def prepare(
     options: Options,
     emit: EventSink,
     ask_password: Callable[[str], str] | None = None,
-    executor: Executor | None = None,
     stage: Stage = nullcontext,
     begun: Mapping[str, Transport] | None = None,
 ) -> list[HostJob]:
@@ -104,7 +94,7 @@ def prepare(
         for playbook in bound
     ]
     return [
-        HostJob(playbook, run, HostReport(playbook.host), emit, executor, stage)
+        HostJob(playbook, run, HostReport(playbook.host), emit, stage)
         for playbook, run in zip(bound, runs, strict=True)
     ]
 
@@ -241,25 +231,3 @@ def leave(job: HostJob, error: RigwrightError | None, *, last: bool) -> None:
     if last:
         job.run.store.forget(everything=True)
         job.run.asked.clear()
-
-
-def tidy(jobs: Sequence[HostJob]) -> None:
-    """Removes what the runs have left in scratch directories of their hosts, many hosts at a time; a host that cannot be reached
-    keeps it until its next run."""
-    untidy = [job for job in jobs if job.run.untidy and not isinstance(job.report.error, Unreachable)]
-    if not untidy:
-        return
-    threads = ThreadPoolExecutor(min(WORKERS, len(untidy)), thread_name_prefix=interruption.LEFT_BEHIND)
-    try:
-        list(threads.map(lambda job: job.run.tidy(), untidy))
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
-
-
-def close(jobs: Sequence[HostJob]) -> None:
-    """Tidies the hosts, and closes all connections."""
-    try:
-        tidy(jobs)
-    finally:
-        for job in jobs:
-            job.run.transport.close()

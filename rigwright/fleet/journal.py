@@ -4,8 +4,7 @@ It is an SQLite file of the state directory. A rollout is written before its fir
 when it has ended. So `provision --resume` knows what is left. A host that had ended without an entry is planned again by the next run,
 which finds nothing to do.
 
-An entry of a host has the hash of its plan (`rollout.digest`) and the fencing token of its lease: an answer of an earlier attempt does
-not replace that of a later one.
+An entry of a host has the hash of its plan (`rollout.digest`).
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ import contextlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from rigwright.core import host_ranges, state_dir
 from rigwright.core.errors import UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.sqlite_files import Kind
 from rigwright.engine import run_owner
 from rigwright.fleet.rollout import Rollout
@@ -29,24 +27,12 @@ TABLES = (
     """CREATE TABLE rollout (run TEXT PRIMARY KEY, began REAL NOT NULL, runs TEXT NOT NULL, inventory TEXT NOT NULL, playbook TEXT NOT NULL,
        host TEXT NOT NULL, tags TEXT NOT NULL, max_fail INTEGER, reboots INTEGER NOT NULL, controller TEXT NOT NULL)""",
     """CREATE TABLE host (rollout TEXT NOT NULL REFERENCES rollout (run) ON DELETE CASCADE, position INTEGER NOT NULL, name TEXT NOT NULL,
-       batch INTEGER, state TEXT NOT NULL, plan TEXT NOT NULL, step TEXT NOT NULL, token INTEGER NOT NULL, changed REAL NOT NULL,
-       PRIMARY KEY (rollout, name)) WITHOUT ROWID""",
+       batch INTEGER, state TEXT NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (rollout, name)) WITHOUT ROWID""",
 )
 """`runs` is a JSON list: the run that began the rollout, then those that continued it. `controller`: the process that works on it, "" for
-none (`run_owner.owner`). `batch` is NULL for a host that needed no change. `changed`: seconds since 1970 of the entry."""
+none (`run_owner.owner`). `batch` is NULL for a host that needed no change."""
 
 State = Literal["waiting", "begun", "done", "failed"]
-
-
-@dataclass(frozen=True)
-class HostEnd:
-    """How the work on a host ended. `plan`: the hash of its plan; `step`: that which failed, "" for none; `token`: of its lease."""
-
-    name: str
-    done: bool
-    plan: str
-    step: str = ""
-    token: int = 0
 
 
 def file() -> Path:
@@ -119,8 +105,8 @@ def _begin(database: sqlite3.Connection, rollout: Rollout) -> None:
     database.execute("INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     of_batch = {name: number for number, batch in enumerate(rollout.batches) for name in batch}
     database.executemany(
-        "INSERT INTO host VALUES (?, ?, ?, ?, 'waiting', '', '', 0, ?)",
-        [(rollout.run, at, name, of_batch.get(name), time.time()) for at, name in enumerate(rollout.hosts)],
+        "INSERT INTO host VALUES (?, ?, ?, ?, 'waiting', '')",
+        [(rollout.run, at, name, of_batch.get(name)) for at, name in enumerate(rollout.hosts)],
     )
 
 
@@ -165,20 +151,17 @@ def begun(run: str, plans: Mapping[str, str]) -> None:
     """Writes that the work on these hosts is given out now, with the hash of each one's plan. Raises UsageError."""
     with _writing() as database:
         database.executemany(
-            "UPDATE host SET state = 'begun', plan = ?, step = '', token = 0, changed = ? WHERE rollout = ? AND name = ?",
-            [(plan, time.time(), run, name) for name, plan in plans.items()],
+            "UPDATE host SET state = 'begun', plan = ? WHERE rollout = ? AND name = ?",
+            [(plan, run, name) for name, plan in plans.items()],
         )
 
 
-def ended(run: str, ends: Iterable[HostEnd]) -> None:
-    """Writes how the work on hosts ended; an end with a lower token than the written one does not count. Raises UsageError."""
+def ended(run: str, host: str, plan: str, done: bool) -> None:
+    """Writes that the work on a host has ended, with the hash of its plan. Raises UsageError."""
     with _writing() as database:
-        database.executemany(
-            "UPDATE host SET state = ?, plan = ?, step = ?, token = ?, changed = ? WHERE rollout = ? AND name = ? AND token <= ?",
-            [
-                ("done" if end.done else "failed", end.plan, end.step, end.token, time.time(), run, end.name, end.token)
-                for end in ends
-            ],
+        database.execute(
+            "UPDATE host SET state = ?, plan = ? WHERE rollout = ? AND name = ?",
+            ("done" if done else "failed", plan, run, host),
         )
 
 

@@ -1,4 +1,4 @@
-"""Runs an action on many hosts at once (docs/rollouts.md)."""
+"""Runs an action on many hosts: how many at once, which of them have ended, the limit of failed hosts, Ctrl-C (docs/rollouts.md)."""
 
 from __future__ import annotations
 
@@ -7,51 +7,62 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import field
+from functools import partial
+from queue import Empty, SimpleQueue
 
-from rigwright.core import interruption
-from rigwright.core.errors import RigwrightError
+from rigwright.core import child_processes, interruption
+from rigwright.core.errors import RigwrightError, Unreachable, unexpected
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.engine.events import HostFinished, Note
 from rigwright.engine.report import HostReport
-from rigwright.fleet.host_job import MOST_OPEN, WORKERS, HostAction, HostJob, leave, run_action
-from rigwright.fleet.host_pool import HostPool
-from rigwright.fleet.remote_work import merge_report
+from rigwright.fleet.host_job import HostAction, HostJob, leave, left_behind, run_action
 
+WORKERS = 32
+"""The most hosts at a time."""
+MOST_OPEN = 64
+"""With more hosts, no connection stays open between two actions, and the first action connects."""
 SLOW_S, MOST_SLOW = 5.0, 96
 """A host that is read for longer gives its place to another one; so many may."""
+GRACE_S = 3.0
+"""How long hosts that are abandoned may take to end."""
+
+no_further_host = threading.Event()
+"""Set when this process is to begin no further host."""
 
 
-def no_limit() -> int | None:
-    """No limit of failed hosts."""
-    return None
+def do_nothing(*_: object) -> None:
+    """Does nothing: the default of callbacks."""
+
+
+def never(_failed: object) -> bool:
+    """False: the default of the limit of failed hosts."""
+    return False
 
 
 def run_hosts(
     jobs: Sequence[HostJob],
     action: HostAction,
-    executor: Executor | None = None,
     *,
     activity: str = "asking",
-    meanwhile: Callable[[], object] = int,
-    enough: Callable[[HostJob], bool] = lambda _job: False,
-    on_end: Callable[[HostJob], object] = id,
-    may_fail: Callable[[], int | None] = no_limit,
+    meanwhile: Callable[[], object] = do_nothing,
+    enough: Callable[[HostJob], bool] = never,
+    on_end: Callable[[HostJob], object] = do_nothing,
     last: bool = False,
     reads: bool = False,
 ) -> None:
     """Runs an action once on every host that has no error, many hosts at a time; the results are in the jobs' reports. `last`: no action
     follows. `reads`: the action only reads the host, so one that keeps it waiting does not keep others waiting (`Places`).
 
-    `executor` (default: that of the jobs, else a pool of threads) is not shut down; it gets the hosts in slices (`fleet/slices.py`).
     `activity` is shown as progress. `meanwhile` runs in this thread while the first hosts answer. `on_end`, and then `enough`, is called
     after each host, one call at a time; once `enough` returns true no further host begins, and the remaining hosts are not attempted.
-    `on_end` must not raise an exception. `may_fail`: how many more hosts may fail before `enough` returns true, for workers, which do not
-    see each other.
+    `on_end` must not raise an exception.
 
     The first Ctrl-C, SIGTERM or SIGHUP begins no further host, waits for critical sections, then raises KeyboardInterrupt. A second
     one abandons the hosts that are still running, and waits for them no longer than GRACE_S.
     """
     able = [job for job in jobs if job.report.error is None]
-    workers = executor or next((job.executor for job in able), None)
     if not able:
         meanwhile()
         return
@@ -69,16 +80,8 @@ def run_hosts(
             return report
 
     with able[0].stage([job.host.name for job in able]):
-        if workers is not None:
-            from rigwright.fleet import slices
-
-            parts = slices.cut(able, workers)
-            slices.run(parts, action, workers, enough, on_end, may_fail, meanwhile)
-            return
         threads = ThreadPoolExecutor(min(places.most, len(able)), thread_name_prefix=interruption.LEFT_BEHIND)
-        hosts = HostPool(
-            able, lambda job: threads.submit(act, job), enough, merge_report, on_end, while_waiting=places.give_up_slow
-        )
+        hosts = HostPool(able, lambda job: threads.submit(act, job), enough, on_end, places.give_up_slow)
         try:
             hosts.run(meanwhile)
         finally:
@@ -131,6 +134,128 @@ class Places:
             self._free.release()
 
 
+@dataclass
+class HostPool:
+    """Hosts that were submitted to threads, and which of them have not ended. A future that could be cancelled had not begun.
+
+    `on_end`, and then `enough`, is called after each host, one call at a time. `while_waiting` is called twice a second or more often while
+    hosts are at work.
+    """
+
+    jobs: Sequence[HostJob]
+    submit: Callable[[HostJob], Future[HostReport]]
+    enough: Callable[[HostJob], bool]
+    on_end: Callable[[HostJob], object]
+    while_waiting: Callable[[], object]
+    futures: list[Future[HostReport]] = field(default_factory=list)
+    running: set[str] = field(default_factory=set)
+    no_more: bool = False
+    merging: threading.RLock = field(default_factory=threading.RLock)
+    ended: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    """The name of each host that has ended, and _INTERRUPTED. A signal handler may touch nothing else."""
+    over: bool = False
+    """Whether hosts were left behind; what they do later no longer counts."""
+
+    def run(self, meanwhile: Callable[[], object]) -> None:
+        """Submits all hosts and waits for them. Raises KeyboardInterrupt after an interruption."""
+        with interruption.handled(lambda _signal: self.ended.put(_INTERRUPTED)):
+            for job in self.jobs:
+                if self.no_more:
+                    self._leave_out(job)
+                    continue
+                self.running.add(job.host.name)
+                self.futures.append(self.submit(job))
+                self.futures[-1].add_done_callback(partial(self._on_end, job))
+            meanwhile()
+            self._wait()
+
+    def _wait(self) -> None:
+        interrupts = 0
+        while self.running or not self.ended.empty():
+            self.while_waiting()
+            try:
+                # A signal that arrives just before `get` blocks is handled after it.
+                name = self.ended.get(timeout=0.5)
+            except Empty:
+                continue
+            self.running.discard(name)
+            interrupts += name == _INTERRUPTED
+            if name == _INTERRUPTED and interrupts == 1:
+                self._stop()
+            elif name == _INTERRUPTED:
+                self._abandon()
+                break
+        if interrupts:
+            raise KeyboardInterrupt
+
+    def _on_end(self, job: HostJob, future: Future[HostReport]) -> None:
+        """Called in the host's thread, before that takes the next host."""
+        try:
+            if future.cancelled():
+                self._leave_out(job)
+                return
+            with self.merging:
+                if self.over:
+                    return
+                try:
+                    job.report = future.result(timeout=0)
+                except BaseException as error:  # such as no memory; the host may have been changed
+                    job.report = job.report.with_error(unexpected(job.host.name, error))
+                self.on_end(job)
+                job.tell(HostFinished(job.host.name, "failed" if job.report.bad else "done"))
+                if not self.no_more and (self.enough(job) or no_further_host.is_set()):
+                    self._begin_no_more()
+        finally:
+            self.ended.put(job.host.name)
+
+    def _begin_no_more(self) -> None:
+        self.no_more = True
+        for future in list(self.futures):
+            future.cancel()
+
+    def _leave_out(self, job: HostJob) -> None:
+        job.report = job.report.not_attempted()
+        job.tell(HostFinished(job.host.name, "not attempted"))
+
+    def _stop(self) -> None:
+        """Begins no further host, ends reading and waiting, and says which critical sections it waits for."""
+        self._begin_no_more()
+        self.jobs[0].run.state.stopping.set()
+        child_processes.end_all()
+        for job in self.jobs:
+            if job.host.name not in self.running or job.run.stop():
+                continue
+            section = job.run.current_section
+            work = f"'{section}', which must not be interrupted" if section else "the running command"
+            job.tell(Note(job.host.name, f"finishing {work}; press Ctrl-C again to stop waiting for it"))
+
+    def _abandon(self) -> None:
+        """Abandons the hosts that are still running: closes their connections, and leaves behind what has not ended then."""
+        for job in self.jobs:
+            job.left_in = job.run.current_section if job.host.name in self.running else ""
+            job.run.transport.abandon()
+        until = time.monotonic() + GRACE_S
+        while self.running:
+            try:
+                name = self.ended.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            if name == _INTERRUPTED:
+                break
+            self.running.discard(name)
+        if self.running:
+            merging = self.merging.acquire(timeout=1)
+            self.over = True
+            for job in self.jobs:
+                if job.host.name in self.running:
+                    job.report = left_behind(job)
+            if merging:
+                self.merging.release()
+
+
+_INTERRUPTED = "\x03"
+
+
 def refuse(jobs: Sequence[HostJob], errors: Mapping[str, RigwrightError]) -> None:
     """Reports an error of the input, by host, before anything is connected."""
     for job in jobs:
@@ -142,3 +267,25 @@ def leave_out(jobs: Sequence[HostJob]) -> None:
     """Reports jobs as not attempted; those with an error keep it."""
     for job in jobs:
         job.report = job.report.not_attempted()
+
+
+def tidy(jobs: Sequence[HostJob]) -> None:
+    """Removes what the runs have left in scratch directories of their hosts, many hosts at a time; a host that cannot be reached
+    keeps it until its next run."""
+    untidy = [job for job in jobs if job.run.untidy and not isinstance(job.report.error, Unreachable)]
+    if not untidy:
+        return
+    threads = ThreadPoolExecutor(min(WORKERS, len(untidy)), thread_name_prefix=interruption.LEFT_BEHIND)
+    try:
+        list(threads.map(lambda job: job.run.tidy(), untidy))
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def close(jobs: Sequence[HostJob]) -> None:
+    """Tidies the hosts, and closes all connections."""
+    try:
+        tidy(jobs)
+    finally:
+        for job in jobs:
+            job.run.transport.close()

@@ -124,8 +124,10 @@ class Rolling:
         }
 
 
-def digest(bound: BoundPlaybook) -> str:
-    """A hash of the steps and checks of a host with their parameters: it changes when they change."""
-    steps = [(step.name, step.operation, plain(step.parameters)) for step in bound.steps]
+def digest(bound: BoundPlaybook, place: str = "") -> str:
+    """A hash of the steps and checks of a host with their parameters: it changes when they change. `place`: the folder that paths of
+    files begin with and that is left out."""
+    steps = [(step.name, step.operation, bool(step.skipped), plain(step.parameters)) for step in bound.steps]
     checks = [(check.name, check.check, plain(check.parameters)) for check in bound.checks]
-    return hashlib.sha256(json.dumps([steps, checks], sort_keys=True, default=str).encode()).hexdigest()[:16]
+    text = json.dumps([steps, checks], sort_keys=True, default=str)
+    return hashlib.sha256((text.replace(place, "") if place else text).encode()).hexdigest()[:16]

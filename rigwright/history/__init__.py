@@ -10,7 +10,7 @@ import datetime
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,17 @@ from rigwright.history.machines import RecordedMachines
 from rigwright.history.samples import Reading
 
 __all__ = ["Changed", "History", "HistoryError", "HostSummary", "RunSummary", "Seen", "file", "set_aside"]
+
+
+_SEEN = "seen WHERE name IN (SELECT value FROM json_each(?))"
+_KNOWN = {
+    "host": "SELECT * FROM host",
+    "place": "SELECT * FROM place",
+    "baseline": "SELECT * FROM baseline",
+    "value": f"SELECT * FROM value WHERE id IN (SELECT value FROM {_SEEN})",
+    "seen": f"SELECT * FROM {_SEEN}",
+}
+"""By table the rows of `History.known`."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,21 @@ class History:
             samples.prune(database, ended)
         with HISTORY.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
+
+    def known(self, facts: Sequence[str]) -> dict[str, list[list[Any]]]:
+        """The rows of all machines with their baselines, and of all values of these facts: what `learn` gives to an empty history."""
+        with HISTORY.reading(self.path):
+            return {
+                table: [list(row) for row in self._database.execute(rows, (json.dumps(facts),) * rows.count("?"))]
+                for table, rows in _KNOWN.items()
+            }
+
+    def learn(self, known: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+        """Adds the rows that `known` returned."""
+        with self._writing() as database:
+            for table in _KNOWN:
+                for row in known.get(table, ()):
+                    database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
     def machines(self, present: Iterable[str] = ()) -> RecordedMachines:
         """All machines, with their baselines. `present`: the names of the hosts of this run."""

@@ -5,21 +5,25 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import field
-from typing import Any
+from dataclasses import field, fields
+from typing import Any, get_args
 
-from rigwright.checks import Finding, problems
+from rigwright.checks import VERDICTS, Finding, problems
 from rigwright.core import features, secrets
 from rigwright.core.change import Change
 from rigwright.core.control_characters import escaped
-from rigwright.core.errors import RigwrightError
+from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
+from rigwright.core.host_result import HostResult, HostStatus
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.program_name import as_typed
 from rigwright.engine.events import Event
+from rigwright.engine.machine import MachineResult
 from rigwright.engine.plan import PlannedStep
-from rigwright.engine.report import ConnectResult, HostReport
+from rigwright.engine.report import CheckResult, ConnectResult, FactsResult, HostReport, PlanResult
 from rigwright.facts import READINGS, system
 from rigwright.facts.plain import plain
+from rigwright.inventory.model import Host
 
 SCHEMA = 2
 
@@ -68,7 +72,16 @@ def _findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     return [{**plain(finding), "fix": as_typed(finding.fix)} for finding in findings]
 
 
+_COMPARED = ("status", "error", "verdict", "problems", "owed", "findings", "fleet", "measured")
+"""The keys that depend on other hosts and on the history, which a host of a worker has from the controller."""
+
+
 def _host(report: HostReport) -> dict[str, Any]:
+    here = _of_report(report)
+    return here if report.written is None else {**report.written, **{key: here[key] for key in _COMPARED}}
+
+
+def _of_report(report: HostReport) -> dict[str, Any]:
     steps: Sequence[PlannedStep] = report.applied.steps if report.applied else report.planned
     done = report.applied.done if report.applied else {}
     return {
@@ -109,6 +122,56 @@ def _host(report: HostReport) -> dict[str, Any]:
         "asking_s": round(report.asking_s, 3),
         **{result.KEY: plain(result.as_json(report)) for result in report.results.values() if result.KEY},
     }  # fmt: skip
+
+
+ERRORS = {error.exit_code: error for error in (HostError, ConsentError, Unreachable, Interrupted)}
+
+
+def read_host(host: Host, written: object, exit_code: int) -> HostReport:
+    """The report of a host from its part of a document that a worker wrote, as far as other parts of rigwright than the document use it.
+
+    `exit_code`: that of its error, 0 without one. Raises ValueError for a document of another form.
+    """
+    like = _of_report(HostReport(host))
+    if not isinstance(written, dict) or written.keys() != like.keys():
+        raise ValueError("no host of a document")
+    for key, value in written.items():
+        kinds = (type(like[key]), int) if isinstance(like[key], float) else (type(like[key]),)
+        if not isinstance(value, kinds if like[key] is not None else (dict, list, type(None))):
+            raise ValueError(f"{key} is {type(value).__name__}")
+    for key, kind in (("steps", _STEP), ("changes", _CHANGE), ("owed", _FINDING), ("findings", _FINDING)):
+        for row in written[key]:
+            if not isinstance(row, dict) or {name: type(value) for name, value in row.items()} != kind:
+                raise ValueError(f"{key} with another row")
+    findings, owed = (tuple(Finding(**row) for row in written[key]) for key in ("findings", "owed"))
+    if written["status"] not in get_args(HostStatus) or {one.verdict for one in (*findings, *owed)} - {*VERDICTS}:
+        raise ValueError("an unknown status or verdict")
+    error = written["error"]
+    if error is not None and ({type(text) for text in error.values()} != {str} or exit_code not in ERRORS):
+        raise ValueError("an unknown error")
+    identity = {system.identity.name: MachineIdentity.of(written["identity"])} if written["identity"] else {}
+    results: list[HostResult] = [PlanResult((), written["simulated"], owed)]
+    results += [FactsResult(written["facts"])] if written["facts"] else []
+    results += [CheckResult(findings, owed=owed)] if findings else []
+    results += [MachineResult(written["machine"])] if written["machine"] is not None else []
+    results += [result for each in features.parts("result") if (result := each.read(written)) is not None]
+    return HostReport(
+        host,
+        status=written["status"],
+        error=None if error is None else ERRORS[exit_code](**error),
+        results={type(result): result for result in results},
+        kept={**written["kept"], **identity},
+        written=written,
+        seconds=written["seconds"],
+    )
+
+
+_STEP = {"name": str, "status": str, "reason": str, "notes": list}
+_CHANGE = {
+    **dict.fromkeys(("step", "action", "subject", "before", "after", "leads_to"), str), "disruptive": bool, "done": bool
+}  # fmt: skip
+_FINDING = dict.fromkeys((each.name for each in fields(Finding)), str)
+"""The types of the values of a row."""
 
 
 def over_time() -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Progress:
             return
         match event:
             case events.ActivityStarted(activity=activity) | events.StepStarted(step=activity):
-                line.activity, line.since, line.output = activity, self._clock(), ""
+                line.activity, line.since, line.output, line.result = activity, self._clock(), "", ""
             case events.StepDone():
                 line.activity, line.since, line.output = "between steps", self._clock(), ""
             case events.OutputLine():

@@ -1,31 +1,28 @@
-"""Commands with `--executor`: only the workers connect to hosts, also when something fails."""
+"""Every command with `--executor`: only the workers connect to hosts, also when something fails."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import pickle
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 import pytest
 
+from rigwright.cli import runner
 from rigwright.core.command import Command, Result
 from rigwright.facts import files, gpu, pci
-from rigwright.fleet import dask_executor, slice_work
 from rigwright.operations import limits
+from tests.cli import workers_here
 from tests.cli.run_command import run_command
+from tests.cli.workers_here import ADDRESS
 from tests.fleet import fake_fleet
 from tests.fleet.fake_fleet import Answering, Fleet
 from tests.paths import ROOT
 from tests.test_cases import file_on_host
 
-T = TypeVar("T")
-ADDRESS = "tcp://scheduler:8786"
 UUID = "GPU-5a1c00%s-0001-4000-8000-0000000000a0"
 PLAY = """- name: Limits
   hosts: all
@@ -38,27 +35,14 @@ PLAY = """- name: Limits
 """
 
 
-class Elsewhere(ThreadPoolExecutor):
-    """Workers that receive jobs and return reports in pickled form."""
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **named: Any) -> Future[T]:
-        order = pickle.dumps((fn, args, named))
-
-        def work() -> Any:
-            act, given, words = pickle.loads(order)
-            return pickle.loads(pickle.dumps(act(*given, **words)))
-
-        return super().submit(work)
-
-
 @pytest.fixture
 def asked_by(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Returns the names of the thread pools that sent a command to a host."""
+    """Returns who sent a command to a host: a worker or the controller."""
     found: set[str] = set()
     run = Answering.run
 
     def noted(self: Answering, cmds: Sequence[Command], *, together: bool = False) -> list[Result]:
-        found.add(threading.current_thread().name.partition("_")[0])
+        found.add("worker" if runner.on_worker else "controller")
         return run(self, cmds, together=together)
 
     monkeypatch.setattr(Answering, "run", noted)
@@ -66,8 +50,8 @@ def asked_by(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 @pytest.fixture
-def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
-    """Yields hosts with a GPU at 300 W, and workers for them; setting the power limit fails on the last host."""
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """Returns hosts with a GPU at 300 W, and workers for them; setting the power limit fails on the last host."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     made = fake_fleet.fleet(tmp_path, monkeypatch, "gpu01", "gpu02", "gpu03")
     made.broken = {"gpu03"}
@@ -100,9 +84,8 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
         return usual(name, cmd)
 
     monkeypatch.setattr(made, "answer", answer)
-    with Elsewhere(4, thread_name_prefix="elsewhere") as pool:
-        monkeypatch.setattr(dask_executor, "executor", lambda *_: contextlib.nullcontext(pool))
-        yield made
+    workers_here.use(tmp_path, monkeypatch)
+    return made
 
 
 def run(gpus: Fleet, command: str, **words: Any) -> tuple[int, dict[str, Any]]:
@@ -115,7 +98,7 @@ def run(gpus: Fleet, command: str, **words: Any) -> tuple[int, dict[str, Any]]:
 def test_facts(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, hosts = run(gpus, "facts")
     out = capsys.readouterr().out
-    assert (code, asked_by) == (0, {slice_work.THREADS})
+    assert (code, asked_by) == (0, {"worker"})
     assert [UUID % number in out for number in ("01", "02", "03")] == [True] * 3
     assert [host["facts"]["pci.gpus"][0]["device_id"] for host in hosts.values()] == ["1db1"] * 3
 
@@ -123,7 +106,7 @@ def test_facts(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[st
 def test_limits_also_of_a_gpu_that_refuses(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, hosts = run(gpus, "limits", playbook=gpus.playbook)
     out = capsys.readouterr().out
-    assert (code, asked_by) == (1, {slice_work.THREADS}), out
+    assert (code, asked_by) == (1, {"worker"}), out
     assert sorted(gpus.made) == ["gpu01", "gpu02"]
     powers = {name: host["gpus"][0]["power"]["in_force"] for name, host in hosts.items()}
     assert powers == {"gpu01": "200 W", "gpu02": "200 W", "gpu03": "300 W"}
@@ -136,7 +119,7 @@ def test_limits_also_of_a_gpu_that_refuses(gpus: Fleet, asked_by: set[str], caps
 
 def test_limits_that_are_only_shown(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, hosts = run(gpus, "limits", playbook=gpus.playbook, show=True)
-    assert (code, asked_by, gpus.made) == (2, {slice_work.THREADS}, [])
+    assert (code, asked_by, gpus.made) == (2, {"worker"}, [])
     assert [host["gpus"][0]["power"]["drift"] for host in hosts.values()] == [True] * 3
     assert capsys.readouterr().out.count(": drift\n") == 3
 
@@ -144,14 +127,14 @@ def test_limits_that_are_only_shown(gpus: Fleet, asked_by: set[str], capsys: pyt
 def test_accept(gpus: Fleet, asked_by: set[str]) -> None:
     gpus.made = ["gpu01", "gpu02", "gpu03"]
     code, hosts = run(gpus, "accept", playbook=gpus.playbook, quick=True)
-    assert (code, asked_by) == (0, {slice_work.THREADS})
+    assert (code, asked_by) == (0, {"worker"})
     assert {finding["check"] for host in hosts.values() for finding in host["findings"]} == {"gpu.answering"}
     assert [len(host["machine"]["bus"]) for host in hosts.values()] == [0] * 3
 
 
 def test_a_machine_that_failed_is_described_by_a_worker_too(gpus: Fleet, asked_by: set[str]) -> None:
     code, hosts = run(gpus, "provision", playbook=gpus.playbook, yes=True)
-    assert (code, asked_by) == (1, {slice_work.THREADS})
+    assert (code, asked_by) == (1, {"worker"})
     assert hosts["gpu03"]["machine"] is not None
     assert "the power limit cannot be set" in hosts["gpu03"]["error"]["found"]
 
@@ -169,7 +152,7 @@ def test_a_machine_is_described_in_the_round_trip_of_its_checks(gpus: Fleet, exe
 def test_a_fleet_is_compared(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     gpus.made = ["gpu01", "gpu02"]
     code = run_command("fleet.check", host="gpu", playbook=gpus.playbook, inventory=gpus.inventory, executor=ADDRESS)
-    assert (code, asked_by) == (2, {slice_work.THREADS})
+    assert (code, asked_by) == (2, {"worker"})
     out = capsys.readouterr().out
     assert "DRIFT  gpu03  1 from its playbook" in out
     assert "playbook  Limits in force: 0000:06:00.0 GPU-5a1c0003 power limit: 300 W, not 200 W" in out
@@ -182,7 +165,7 @@ def test_a_fleet_is_reported_on(gpus: Fleet, asked_by: set[str]) -> None:
     code = run_command(
         "fleet.report", host="gpu", playbook=gpus.playbook, inventory=gpus.inventory, json=str(file), executor=ADDRESS
     )
-    assert (code, asked_by) == (2, {slice_work.THREADS})
+    assert (code, asked_by) == (2, {"worker"})
     hosts = json.loads(file.read_text())["hosts"]
     assert [(host["status"], host["fleet"]["groups"]) for host in hosts.values()] == [
         ("ok", ["all", "gpu"]), ("ok", ["all", "gpu"]), ("failed", ["all", "gpu"]),
@@ -194,8 +177,49 @@ def test_one_command_on_all(gpus: Fleet, asked_by: set[str], capsys: pytest.Capt
     assert (
         run_command("fleet.run", cmd="true", host="gpu", inventory=gpus.inventory, timeout_s="20", executor=ADDRESS),
         asked_by,
-    ) == (0, {slice_work.THREADS})
+    ) == (0, {"worker"})
     assert "3 of 3 hosts: exit 0" in capsys.readouterr().out
+
+
+COMMANDS: dict[str, dict[str, Any]] = {
+    "plan": {},
+    "provision": {"yes": True, "serial": "100%", "max_fail": "3"},
+    "verify": {"quick": True},
+    "accept": {"quick": True},
+    "facts": {"playbook": None},
+    "limits": {"show": True},
+    "gpus.choose": {"count": "1", "playbook": None},
+    "remove": {"yes": True},
+    "rollback": {"list": True, "playbook": None},
+    "fleet.check": {},
+    "fleet.report": {},
+    "fleet.run": {"cmd": "true", "playbook": None},
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_text_and_document_are_those_of_the_command_without_workers(
+    command: str, gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One slice; gpu02 does not answer."""
+    monkeypatch.setenv("COLUMNS", "160")
+    gpus.away = {"gpu02"}
+    words = {"playbook": gpus.playbook, **COMMANDS[command]}
+    words = {name: value for name, value in words.items() if value is not None}
+    found = []
+    for executor in ("", ADDRESS):
+        monkeypatch.setenv("RIGWRIGHT_HISTORY", str(gpus.folder / f"history{len(found)}.sqlite"))
+        gpus.made = ["gpu01"]
+        code, hosts = run(gpus, command, executor=executor, **words)
+        for host in hosts.values():
+            for key in ("seconds", "connecting_s", "asking_s", "events"):
+                del host[key]
+            if host["fleet"]:
+                del host["fleet"]["readings"]
+        lines = re.sub(r"[0-9.]+ s\b", "", capsys.readouterr().out).splitlines()
+        found.append((code, hosts, sorted(line for line in lines if ": failed, " not in line)))
+    assert found[0] == found[1]
+    assert "the connection was refused" in "\n".join(found[0][2])
 
 
 @pytest.mark.parametrize(
@@ -225,7 +249,7 @@ def test_an_option_that_does_not_fit_says_what_to_type(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(dask_executor, "executor", lambda *_: contextlib.nullcontext())
+    workers_here.use(tmp_path, monkeypatch)
     fleet = fake_fleet.fleet(tmp_path, monkeypatch, "gpu1")
     assert run_command("facts", host="all", inventory=fleet.inventory, **options) == 1
     assert capsys.readouterr().out == f"error {said}"

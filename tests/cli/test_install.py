@@ -17,7 +17,7 @@ import pytest
 from rigwright import __version__
 from rigwright.cli import program
 from rigwright.core.program_name import as_typed
-from rigwright.fleet import dask_executor
+from rigwright.fleet import dask_workers
 from tests.paths import ROOT
 
 DATA = {"onhost": "*.py", "playbooks": "*.yml", "templates": "**/*.j2", "rigwright/catalogue": "**/*.*"}
@@ -114,10 +114,10 @@ def test_it_reads_its_own_catalogue(rigwright) -> None:  # type: ignore[no-untyp
 
 
 def test_a_worker_with_the_wheel_has_the_same_rigwright_as_a_checkout(installed: Path, tmp_path: Path) -> None:
-    argv = [installed.parent / "python", "-c", "from rigwright.fleet.dask_executor import sources; print(sources())"]
+    argv = [installed.parent / "python", "-c", "from rigwright.fleet.dask_workers import sources; print(sources())"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     said = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
-    assert said.strip() == dask_executor.sources()
+    assert said.strip() == dask_workers.sources()
 
 
 def test_help_names_the_program_that_was_started(rigwright) -> None:  # type: ignore[no-untyped-def]

@@ -31,7 +31,7 @@ def findings(name: str, *without: str) -> list[Finding]:
     try:
         pool.run_hosts([job], actions.verify_host)
     finally:
-        host_job.close([job])
+        pool.close([job])
     assert job.report.error is None, job.report.error
     with History.open() as history:
         history.record(json_document.document("verify", secrets.token_hex(8), 0, None, [job.report]))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
@@ -19,14 +17,8 @@ import yaml
 from lab.base.paths import CHECKOUT, KNOWN_HOSTS, SSH_KEY
 from lab.cli import commands
 from lab.power import switch
-from rigwright import inventory
-from rigwright.engine import playbook
-from rigwright.engine.events import Event, HostFinished
-from rigwright.engine.host_run import Options
-from rigwright.fleet import actions, dask_executor, host_job, pool
-from rigwright.fleet.host_job import HostJob
 from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import document
+from tests.end_to_end.rw import argv
 from tests.fleet.dask_site import Site
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
@@ -84,41 +76,23 @@ def _await(address: str, count: int) -> None:
         client.wait_for_workers(count, timeout=30)
 
 
-def _work(folder: Path, executor: Executor, told: list[Event]) -> list[HostJob]:
-    found = inventory.read(folder / "hosts.yml")
-    bound = [playbook.bind(folder / "play.yml", found, one) for one in found.select("all")]
-    return host_job.prepare(bound, Options("run-1", slice=2), told.append, executor=executor)
-
-
 @pytest.mark.nightly
 def test_one_worker_is_killed_half_way_and_every_host_ends_once(
     given: Path, scheduler: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path
 ) -> None:
     address, processes = scheduler
-    told: list[Event] = []
-
-    def kill() -> None:
-        while sum(isinstance(event, HostFinished) for event in list(told)) < COUNT // 4:
-            time.sleep(0.02)
-        processes[0].kill()
-
-    with dask_executor.executor(address, insecure=True) as executor:
-        work = _work(given, executor, told)
-        killer = threading.Thread(target=kill)
-        killer.start()
-        pool.run_hosts(work, actions.plan_or_fail)
-        killer.join()
-    ended = Counter(event.host for event in told if isinstance(event, HostFinished))
-    assert ended == {one.host.name: 1 for one in work}
-    assert [(one.report.status, one.report.error) for one in work] == [("pending", None)] * COUNT
-    assert processes[0].wait(10) == -9
-    assert processes[1].poll() is None
-
-    words = ("--inventory", str(given / "hosts.yml"), "--playbook", str(given / "play.yml"), "--host", "t-name0[0-2]")
-    made = document("plan", *words, "--executor", address, "--insecure")
-    assert {name: host["status"] for name, host in made["hosts"].items()} == {
-        f"t-name0{n}": "pending" for n in range(3)
-    }
+    words = ("--inventory", str(given / "hosts.yml"), "--playbook", str(given / "play.yml"), "--host", "all")
+    by_workers = ("--executor", address, "--insecure", "--slice", "2", "--json", str(tmp_path / "out.json"))
+    run = subprocess.Popen(argv("plan", *words, *by_workers), cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
+    assert run.stdout
+    connected = [run.stdout.readline() for _ in range(COUNT // 4)]
+    processes[0].kill()
+    said, _ = run.communicate(timeout=100)
+    assert (run.returncode, processes[0].wait(10), processes[1].poll()) == (2, -9, None), said
+    ended = Counter(line.split()[0] for line in (*connected, *said.splitlines()) if "  inventory " in line)
+    assert ended == dict.fromkeys((f"t-name{number:02}" for number in range(COUNT)), 1)
+    hosts = json.loads((tmp_path / "out.json").read_text())["hosts"]
+    assert [(host["status"], host["error"]) for host in hosts.values()] == [("pending", None)] * COUNT
     assert SECRET not in (tmp_path / "log").read_text(errors="replace")
 
 

@@ -14,8 +14,13 @@ from typing import Any
 
 from tests.paths import ROOT
 
-CLOCK = "import time\nright = time.time\ntime.time = lambda: right() + {}\n"
-"""Makes the clock of a process wrong from its beginning."""
+BEGINNING = """import os, time
+right = time.time
+time.time = lambda: right() + {}
+if os.environ.get("DISK_HOSTS"):
+    import tests.fleet.disk_hosts
+"""
+"""What each Python of a worker runs first: its clock may be wrong, and its hosts may be folders."""
 
 
 class Site:
@@ -52,14 +57,13 @@ class Site:
 
     def worker(self, clock_off_s: float = 0) -> subprocess.Popen[bytes]:
         """Starts a worker, which handles a slice at a time."""
-        variables = dict(self.variables)
-        if clock_off_s:
-            (self.folder / "clock").mkdir()
-            (self.folder / "clock" / "sitecustomize.py").write_text(CLOCK.format(clock_off_s))
-            variables["PYTHONPATH"] = f"{self.folder / 'clock'}:{ROOT}"
+        beginning = self.folder / f"beginning{clock_off_s:g}"
+        beginning.mkdir(exist_ok=True)
+        (beginning / "sitecustomize.py").write_text(BEGINNING.format(clock_off_s))
+        variables = {**self.variables, "PYTHONPATH": f"{beginning}:{ROOT}"}
         return self._start(
             "dask", "worker", f"tcp://127.0.0.1:{self.port}", "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny",
-            "--no-dashboard", "--local-directory", str(self.folder), "--preload", "tests.fleet.disk_hosts", **variables,
+            "--no-dashboard", "--local-directory", str(self.folder), **variables,
         )  # fmt: skip
 
     def ready(self, workers: int) -> None:

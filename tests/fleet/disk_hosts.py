@@ -3,8 +3,8 @@
 The scripts of the lease and of the system log run in the real shell; `log` is the host's system log, and a line of `made` says when
 a command has made the folder, in which run. A command is a process of its own: it goes on when the process that began it is killed.
 
-Imported by a worker of Dask with --preload, and by `provision` (`python -m tests.fleet.disk_hosts ...`): then every host of the inventory is
-such a folder below DISK_HOSTS.
+Imported by each Python of a worker, and by `provision` (`python -m tests.fleet.disk_hosts ...`): then every host of the inventory is such a
+folder below DISK_HOSTS.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rigwright.core.command import Command, Result
 from rigwright.core.errors import Unreachable
 from rigwright.engine import lease
 from rigwright.facts import own_programs, system
+from rigwright.fleet import pool
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
 from rigwright.ssh.transport import CONNECT_S
@@ -77,8 +78,9 @@ def _opened(host: Host, environment: Mapping[str, str], _ask: object = None, _ro
 
 
 def use() -> None:
-    """Makes each host of an inventory a folder."""
+    """Makes each host of an inventory a folder. DISK_HOSTS_AT_ONCE: so many hosts are at work at a time."""
     open_transport.open_transport = _opened  # type: ignore[assignment]
+    pool.WORKERS = int(os.environ.get(f"{PLACE}_AT_ONCE", pool.WORKERS))
 
 
 if os.environ.get(PLACE):

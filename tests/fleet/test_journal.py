@@ -18,7 +18,6 @@ from rigwright.core import sqlite_files
 from rigwright.core.errors import UsageError
 from rigwright.engine import run_owner
 from rigwright.fleet import journal
-from rigwright.fleet.journal import HostEnd
 from rigwright.fleet.rollout import Rollout
 from tests.paths import ROOT
 
@@ -47,7 +46,8 @@ def test_what_is_written_is_read(file: Path) -> None:
     assert journal.stopped() == ROLLOUT
     journal.begun("r1", {"gpu01": "aa", "gpu02": "bb", "gpu03": "cc"})
     assert journal.stopped().begun == ("gpu01", "gpu02", "gpu03")
-    journal.ended("r1", [HostEnd("gpu01", True, "aa", token=4), HostEnd("gpu02", False, "bb", "Driver", 5)])
+    journal.ended("r1", "gpu01", "aa", done=True)
+    journal.ended("r1", "gpu02", "bb", done=False)
     found = journal.stopped()
     assert (found.done, found.begun, found.left) == ({"gpu01": "aa"}, ("gpu03",), ("gpu02", "gpu03", "gpu04"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -65,21 +65,8 @@ def test_the_newest_counts_and_no_limit_is_kept() -> None:
     assert journal.stopped().run == "r1"
 
 
-def test_an_older_attempt_does_not_replace_a_later_one() -> None:
-    journal.begin(ROLLOUT)
-    journal.begun("r1", {"gpu01": "aa"})
-    journal.ended("r1", [HostEnd("gpu01", True, "aa", token=8)])
-    journal.ended("r1", [HostEnd("gpu01", False, "aa", "Driver", 7)])
-    assert journal.stopped().done == {"gpu01": "aa"}
-    journal.begun(
-        "r1", {"gpu01": "aa"}
-    )  # given out again: tokens count anew, because the host may have been installed again
-    journal.ended("r1", [HostEnd("gpu01", True, "aa", token=1)])
-    assert journal.stopped().done == {"gpu01": "aa"}
-
-
 def test_what_a_killed_process_wrote_is_there() -> None:
-    text = "journal.begin(R); journal.begun('r1', {'gpu01': 'aa'}); journal.ended('r1', [journal.HostEnd('gpu01', True, 'aa')]);"
+    text = "journal.begin(R); journal.begun('r1', {'gpu01': 'aa'}); journal.ended('r1', 'gpu01', 'aa', True);"
     elsewhere(f"{text} journal.begun('r1', {{'gpu02': 'bb'}}); import os; os.kill(os.getpid(), 9)")
     found = journal.stopped()
     assert (found.done, found.begun) == ({"gpu01": "aa"}, ("gpu02",))
@@ -179,4 +166,4 @@ def test_the_file_has_no_secret(file: Path) -> None:
     with sqlite3.connect(file) as database:
         rows = [*database.execute("SELECT * FROM rollout"), *database.execute("SELECT * FROM host")]
     assert json.loads(rows[0][2]) == ["r1"]
-    assert {len(row) for row in rows} == {9, 10}
+    assert {len(row) for row in rows} == {6, 10}

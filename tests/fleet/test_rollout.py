@@ -9,7 +9,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 from rigwright.core import host_ranges, sqlite_files
 from rigwright.core.errors import UsageError
 from rigwright.engine import run_owner
-from rigwright.fleet import dask_executor, journal, rollout, slices
+from rigwright.fleet import journal, rollout
 from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
 from tests.fleet.fake_fleet import Fleet
@@ -228,22 +227,6 @@ def test_what_was_under_way_as_it_was_enough_is_no_host_that_was_not_attempted(
     _, text, made = provision(gpus, capsys, max_fail="0")
     assert {host["status"] for host in made["hosts"].values()} == {"failed"}
     assert "Stopped: 20 of 20 hosts failed (gpu[01:20]), more than --max-fail 0\n" in text
-
-
-def test_workers_elsewhere_stop_as_soon(
-    gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Workers get the slices of hosts that will reboot one after the other, so one failure stops the rollout."""
-    with ThreadPoolExecutor(4) as elsewhere:
-        monkeypatch.setattr(dask_executor, "executor", lambda *_: contextlib.nullcontext(elsewhere))
-        monkeypatch.setattr(slices, "will_reboot", lambda _job: True)
-        gpus.broken = {"gpu02"}
-        code, text, made = provision(gpus, capsys, max_fail="0", executor="tcp://scheduler:8786", slice="1")
-    assert code == 1
-    assert gpus.made == ["gpu01"]
-    assert {name for name, host in made["hosts"].items() if host["status"] == "not_attempted"} == set(HOSTS[2:])
-    assert "Stopped: 1 of 20 hosts failed (gpu02), more than --max-fail 0; not attempted: gpu[03:20]\n" in text
-    assert "gpu03: 0 changes" not in text
 
 
 def test_hosts_that_are_as_wanted_are_in_no_batch(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:

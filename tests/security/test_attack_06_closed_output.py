@@ -149,7 +149,7 @@ PHASES = {
     "showing the plan": ("rigwright.report.terminal.Text.plans", {"not_attempted"}),
     "asking": ("rigwright.cli.runner.consent", {"not_attempted"}),
     "showing the results": ("rigwright.cli.provision_hosts.closing", {"changed"}),
-    "closing the connections": ("rigwright.fleet.host_job.close", {"changed"}),
+    "closing the connections": ("rigwright.fleet.pool.close", {"changed"}),
 }
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import pty
 import signal
 import threading
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rigwright import inventory
 from rigwright.core import child_processes
-from rigwright.engine import playbook
-from rigwright.engine.host_run import Options
-from rigwright.fleet import actions, host_job, host_pool, pool
+from rigwright.fleet import dask_workers
+from tests.cli import workers_here
+from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
 from tests.security.fleet_program import Provision
 
@@ -130,38 +131,42 @@ def test_a_second_one_while_the_end_is_recorded_does_not_wait(tmp_path: Path) ->
     assert run.end() == -signal.SIGINT
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_a_worker_elsewhere_that_does_not_answer_is_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+@pytest.mark.parametrize("interruptions", [1, 2])
+def test_a_second_one_does_not_wait_for_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruptions: int
 ) -> None:
-    """What a worker has done that has begun is not known here: its host is no pending one, and no untouched one."""
-    fake_fleet.fleet(tmp_path, monkeypatch, *ALL)
-    found = inventory.read(tmp_path / "hosts.yml")
-    bound = [playbook.bind(tmp_path / "play.yml", found, host) for host in found.select("all")]
-    jobs = host_job.prepare(bound, Options("1"), lambda _event: None)
-    pool.run_hosts(jobs, actions.plan_host)
-    monkeypatch.setattr(host_pool, "GRACE_S", 0.1)
+    """What the worker has done is not known here: its host is no pending one, and no untouched one. The slice behind it was not begun."""
+    fleet = fake_fleet.fleet(tmp_path, monkeypatch, "gpu1", "gpu2")
+    told, answer = threading.Event(), Future[str]()
+
+    class Slow(workers_here.WorkersHere):
+        def submit(self, function: object, run: str, order: str) -> Future[Any]:
+            if len(self.orders) < 2:  # the plans of both
+                return super().submit(function, run, order)
+            threading.Thread(target=interrupt).start()
+            return answer
+
+        def call_all(self, function: object, *arguments: str) -> None:
+            super().call_all(function, *arguments)
+            told.set()
 
     def interrupt() -> None:
-        for _ in range(2 if begun else 1):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert told.wait(60)
+        if interruptions == 2:
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.5)
+        else:
+            answer.set_result('{"failed": "it was interrupted"}')
 
-    class Silent(Executor):
-        def submit(self, *_: Any, **__: Any) -> Future[Any]:
-            made: Future[Any] = Future()
-            if begun:
-                made.set_running_or_notify_cancel()
-            return made
-
-    thread = threading.Thread(target=interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        pool.run_hosts(jobs, actions.apply_host, Silent(), meanwhile=thread.start)
-    thread.join()
-    assert {job.report.status for job in jobs} == {"failed" if begun else "not_attempted"}
-    assert {job.report.error.found for job in jobs if job.report.error} == (
-        {"left before it was done; how far it came is not known here"} if begun else set()
-    )
+    workers = Slow(tmp_path / "worker")
+    monkeypatch.setattr(dask_workers, "connected", lambda *_: contextlib.nullcontext(workers))
+    words = {"inventory": fleet.inventory, "playbook": fleet.playbook, "executor": workers_here.ADDRESS, "slice": "1"}
+    code = run_command("provision", host="all", yes=True, json=str(tmp_path / "out.json"), **words)
+    hosts = json.loads((tmp_path / "out.json").read_text())["hosts"]
+    assert (code, hosts["gpu1"]["status"], hosts["gpu2"]["status"]) == (130, "failed", "not_attempted")
+    found = "left before it was done; how far it came is not known here" if interruptions == 2 else "it was interrupted"
+    assert found in hosts["gpu1"]["error"]["found"]
+    assert [how for _, how in workers.told] == ["interrupt"]
 
 
 def test_programs_of_this_machine_end_with_the_run(tmp_path: Path) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from rigwright import inventory
-from rigwright.core.errors import HostError, InputError
+from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 from rigwright.engine import parameters, playbook, plugins
 from rigwright.engine.host_run import Options
-from rigwright.fleet import actions, host_job, pool, remote_work, worker_documents
+from rigwright.fleet import host_job
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.tables.inventory import listing
+from tests.cli import workers_here
 from tests.cli.run_command import run_command
 from tests.fleet.fake_fleet import fleet
 
@@ -36,13 +37,16 @@ def jobs(folder: Path, variables: dict[str, str], play: str) -> list[HostJob]:
     )
 
 
-def test_an_order_has_only_what_a_connection_needs(tmp_path: Path) -> None:
-    room = "- name: P\n  hosts: all\n  tasks:\n    - file.directory: {path: /srv/room}\n"
-    variables = {**dict.fromkeys(NAMES, CANARY), "nested": {"password": CANARY}, "ansible_user": "ada"}  # type: ignore[dict-item]
-    (job,) = jobs(tmp_path, variables, room)
-    order = remote_work.order(job, actions.plan_or_fail)
-    assert CANARY not in order
-    assert worker_documents.read_order(order).bound.host.variables == {"ansible_user": "ada"}
+def test_an_order_has_only_what_a_connection_and_the_playbook_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = {**dict.fromkeys(NAMES, CANARY), "nested": {"password": CANARY}, "ansible_user": "ada", "room": "/srv"}
+    variables |= {"ansible_become_password": CANARY, "other": CANARY}
+    play = "- name: P\n  hosts: all\n  tasks:\n    - file.directory: {path: '{{ room }}/x'}\n"
+    orders, hosts = sent(tmp_path, monkeypatch, variables, play)
+    assert hosts["one"]["status"] == "pending"
+    assert CANARY not in orders[0]
+    assert json.loads(orders[0])["inventory"]["all"]["hosts"] == {"one": {"ansible_user": "ada", "room": "/srv"}}
 
 
 @pytest.mark.parametrize(
@@ -53,18 +57,25 @@ def test_an_order_has_only_what_a_connection_needs(tmp_path: Path) -> None:
     ],
 )
 def test_work_that_needs_a_secret_is_not_sent(
-    variables: dict[str, str], play: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, Any], play: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = jobs(tmp_path, variables, play)
-    monkeypatch.setattr(worker_documents, "order_text", lambda *_: pytest.fail("an order was made"))
-    from concurrent.futures import ThreadPoolExecutor
+    orders, hosts = sent(tmp_path, monkeypatch, variables, play)
+    assert orders == []
+    assert hosts["one"]["error"]["found"] == f"{what} needs a secret of the inventory, which is not sent to workers"
+    assert CANARY not in str(hosts)
 
-    with ThreadPoolExecutor(1) as workers:
-        pool.run_hosts(work, actions.plan_or_fail, workers)
-    error = work[0].report.error
-    assert isinstance(error, HostError)
-    assert error.found == f"{what} needs a secret of the inventory, which is not sent to workers"
-    assert CANARY not in str(error)
+
+def sent(
+    folder: Path, patch: pytest.MonkeyPatch, variables: dict[str, Any], play: str
+) -> tuple[list[str], dict[str, Any]]:
+    """Plans a host with these variables by a worker; returns the orders, and the hosts of the document."""
+    made = fleet(folder, patch, "one")
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"one": variables}}}))
+    (folder / "play.yml").write_text(play)
+    workers, file = workers_here.use(folder / "worker", patch), folder / "out.json"
+    words = {"inventory": made.inventory, "playbook": made.playbook, "executor": workers_here.ADDRESS}
+    run_command("plan", host="one", json=str(file), **words)
+    return workers.orders, json.loads(file.read_text())["hosts"]
 
 
 def test_only_what_goes_to_stdin_takes_a_secret() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import json
 import random
 import re
@@ -12,10 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +21,30 @@ import pytest
 import yaml
 
 from rigwright import catalogue
-from rigwright.catalogue import lifecycle
 from rigwright.checks import Finding
+from rigwright.cli import on_workers
 from rigwright.cli.facts import SHOWN
 from rigwright.core import errors
 from rigwright.core.change import Change, Note
 from rigwright.core.errors import HostError, RigwrightError, UsageError
 from rigwright.engine import events
 from rigwright.engine import machine as described
-from rigwright.engine.host_run import Options
+from rigwright.engine.machine import MachineResult
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.engine.plugins import known
-from rigwright.engine.report import ApplyResult, CommandResult, HostReport
+from rigwright.engine.report import ApplyResult, CheckResult, FactsResult, HostReport, PlanResult
 from rigwright.facts import Fact, Unavailable, Unreadable, gpu, parsed
 from rigwright.facts.machine import Past
-from rigwright.facts.plain import plain
-from rigwright.fleet import actions, dask_executor, drift, pool, remote_work
-from rigwright.fleet.drift import Machine
-from rigwright.fleet.host_job import HostJob
-from rigwright.fleet.report_shapes import KEPT
-from rigwright.fleet.worker_documents import RemoteJob, answer_text, order_text, read_answer, read_order
+from rigwright.features.fleet_run.result import CommandResult
+from rigwright.fleet import dask_workers
 from rigwright.inventory.model import Host
 from rigwright.report import json_document
-from rigwright.report.html import host_page
+from rigwright.report.terminal import Text
+from tests import reports
+from tests.cli import workers_here
 from tests.cli.run_command import run_command
-from tests.fleet.test_remote_work import answer_of, prepared
+from tests.fleet import fake_fleet
 from tests.paths import CASES, ROOT
 from tests.test_cases import _ask, _fact, _parameters, _result
 
@@ -101,17 +97,21 @@ def real_work() -> tuple[BoundPlaybook, HostReport]:
     kept = {fact.name: fact.kept(value) for fact, value in read.items() if fact.kept}
     unknown = {fact: Unavailable("no driver") for fact in described.FACTS}
     description = described.of({**unknown, **read}, catalogue.rig("servbadge", ""), {})
-    report = HostReport(
-        HOST, "failed", errors.Interrupted("one", "stopped", "", "again"), tuple(planned),
+    results = (
+        PlanResult(tuple(planned), "a lab", tuple(findings[:1])),
         ApplyResult(tuple(planned), {changed.step.key: changed.changes}, HostError("one", "found"), rebooted=True),
-        tuple(findings), tuple(findings[:1]), facts, kept, Past(2048, 1, 8, ("A1 1024 MiB",), loaded_c={"GPU-1": 61.0}),
-        machine=description, events=(
-            (0.5, events.Connected("one", "10.0.0.1", "")), (1, events.StepStarted("one", "a", changed.changes)),
-            (1.5, events.OutputLine("one", "a", "\x1b]52;")), (2.0, events.StepDone("one", "a", "failed", "why", 1.5)),
-            (2.5, events.Note("one", "a note")),
-        ),
-        ran=CommandResult(None, "out\nput", cut=True), simulated="a lab", round_trips=7, seconds=3.25,
+        CheckResult(tuple(findings), Past(2048, 1, 8, ("A1 1024 MiB",), loaded_c={"GPU-1": 61.0}), tuple(findings[:1])),
+        FactsResult(facts), MachineResult(description), CommandResult(None, "out\nput", cut=True),
     )  # fmt: skip
+    told = (
+        (0.5, events.Connected("one", "10.0.0.1", "")), (1, events.StepStarted("one", "a", changed.changes)),
+        (1.5, events.OutputLine("one", "a", "\x1b]52;")), (2.0, events.StepDone("one", "a", "failed", "why", 1.5)),
+        (2.5, events.Note("one", "a note")),
+    )  # fmt: skip
+    error = errors.Interrupted("one", "stopped", "", "again")
+    report = reports.report(
+        HOST, *results, status="failed", error=error, kept=kept, events=told, round_trips=7, seconds=3.25
+    )
     return bound, report
 
 
@@ -128,57 +128,25 @@ def document_of(report: HostReport) -> Any:
     return json_document.document("verify", "run-1", 0, None, [report])["hosts"]["one"]
 
 
-def without_commands(value: Any) -> Any:
-    """Returns planned steps whose changes have no commands, as they are after a journey."""
-    return tuple(
-        replace(step, changes=tuple(replace(change, commands=()) for change in step.changes)) for step in value
-    )
-
-
-@pytest.mark.nightly
-def test_what_real_work_makes_survives_the_journey() -> None:
-    bound, report = real_work()
-    back = read_answer(bound, answer_text(bound, report))
-    assert document_of(back) == document_of(report)
+def test_what_real_work_makes_is_in_the_document_of_the_controller_too() -> None:
+    _, report = real_work()
+    document = json.loads(json.dumps(document_of(report)))
+    back = json_document.read_host(HOST, document, errors.Interrupted.exit_code)
+    assert document_of(back) == document
     assert len(report.findings) > 300
     assert back.findings == report.findings
-    assert back.events[0] == report.events[0]
-    assert back.baseline == report.baseline
-    for name, value in report.facts.items():
-        assert str(back.facts[name]) == str(value) if isinstance(value, Exception) else back.facts[name] == value, name
-    assert {name: back.kept[name] for name in back.kept if name not in KEPT} == {
-        name: report.kept[name] for name in report.kept if name not in KEPT
-    }
-    for before, after in zip(without_commands(report.planned), back.planned, strict=True):
-        assert replace(after, error=None) == replace(before, error=None)
-        assert after.step is before.step
-        assert str(after.error) == str(before.error)
     assert type(back.error) is errors.Interrupted
 
 
-def test_an_order_is_bound_to_the_same_functions_with_the_same_parameters() -> None:
-    bound, report = real_work()
-    action = partial(actions.provision_host, wheels="none", describe=True)
-    order = read_order(order_text(RemoteJob(bound, Options("run-1", reboots=3), action, report, True, 1.5)))
-    assert order.bound == bound
-    assert [step.function for step in order.bound.steps] == [step.function for step in bound.steps]
-    assert [check.function for check in order.bound.checks] == [check.function for check in bound.checks]
-    assert order.bound.host.variables == HOST.variables
-    assert (order.options, order.announced, order.at_s) == (Options("run-1", reboots=3), True, 1.5)
-    assert isinstance(order.action, partial)
-    assert (order.action.func, order.action.keywords) == (actions.provision_host, {"wheels": "none", "describe": True})
-
-
-def test_a_changed_answer_is_refused_or_harmless() -> None:
-    """Any value in place of any part of an answer: the host's error, or a report that can be written."""
-    bound, report = real_work()
-    bound = replace(bound, steps=bound.steps[:6])
-    planned = tuple(step for step in report.planned if step.step in bound.steps)
-    report = replace(report, planned=planned, applied=None, findings=report.findings[:6])
-    answer = json.loads(answer_text(bound, report))
-    places, same = list(_places(answer)), Machine("two", (), plain(report.kept))
+def test_a_changed_answer_is_refused_or_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Any value in place of any part of what the controller shows and records itself."""
+    _, report = real_work()
+    report = replace(report, planned=report.planned[:6], applied=None, findings=report.findings[:6])
+    answer = json.loads(json.dumps(document_of(report)))
+    checked = ("status", "error", "steps", "changes", "findings", "owed", "ran", "simulated", "seconds", "identity")
+    places = [place for place in _places(answer) if place[0] in checked]
     chance, refused = random.Random(17), 0
-    odd = (None, True, -1, 2**70, 1.5, "", "x", "\ud800", [], {}, [[]], {"x": 1}, [1, "a"], "../..", "__init__")
+    odd = (None, True, -1, 2**70, 1.5, "", "x", [], {}, [[]], {"x": 1}, [1, "a"], "../..", "__init__")
     for _ in range(300):
         changed = copy.deepcopy(answer)
         holder = changed
@@ -190,19 +158,18 @@ def test_a_changed_answer_is_refused_or_harmless() -> None:
         else:
             holder[key] = chance.choice(odd)
         try:
-            changed_report = read_answer(bound, json.dumps(changed))
-            host_page.page([json_document.document("verify", "run-1", 0, None, [changed_report])])
-            lifecycle.ends(plain(changed_report.kept), datetime.date(2026, 1, 1))
-            machines = (Machine("one", (), plain(changed_report.kept), plain(report.kept)), same)
-            for compare in (
-                drift.peers,
-                lambda given: drift.placed(given, {}),
-                lambda given: list(drift.past(given[0])),
-            ):
-                compare(machines)
-        except HostError:
+            back = json_document.read_host(HOST, changed, 130)
+        except Exception:
             refused += 1
-    assert refused > 150
+            continue
+        text = Text(sys.stdout, "", False)
+        text.verdict(back)
+        text.findings(back)
+        text.problems(back)
+        text.errors([("one", back.error)] if back.error else [])
+        document_of(back)
+    assert refused > 100
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def _places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -212,129 +179,94 @@ def _places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from _places(item, (*way, key))
 
 
-class Hostile:
-    """Workers whose answers about the host `two` are what `answer` makes of the order; the other hosts are done as ordered.
-
-    `answer_of_slice`: what they make of the answer about the whole slice.
-    """
-
-    def __init__(
-        self, answer: Callable[[str], str] | None = None, answer_of_slice: Callable[[str], object] = str
-    ) -> None:
-        self.answer, self.answer_of_slice = answer, answer_of_slice
-
-    def submit(self, function: Callable[[str], str], order: str) -> Future[object]:
-        future: Future[object] = Future()
-        orders, answers = order.split("\n"), function(order).split("\n")
-        names = [json.loads(line)["job"]["bound"]["host"]["name"] for line in orders[1:]]
-        if self.answer is not None:
-            answers[1 + names.index("two")] = self.answer(orders[1 + names.index("two")])
-        future.set_result(self.answer_of_slice("\n".join(answers)))
-        return future
+def of_host(**changed: Any) -> Callable[[str], str]:
+    """Returns a worker whose document has these values of the host `two`."""
+    return with_host(lambda host: host.update(changed))
 
 
-def resting(job: HostJob) -> tuple[CommandResult]:
-    """Does nothing to a host."""
-    assert job.host.name
-    return (CommandResult(0, "done"),)
+def with_host(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
+    """Returns a worker whose part of a document about the host `two` is changed by a function."""
 
-
-def answer_with(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
-    """Returns a worker whose report is changed by a function."""
-
-    def answer(order: str) -> str:
-        document = json.loads(answer_of(order))
-        change(document)
+    def answer(text: str) -> str:
+        document = json.loads(text)
+        change(document["hosts"]["two"])
         return json.dumps(document)
 
     return answer
 
 
-def reported(**changed: Any) -> Callable[[str], str]:
-    """Returns a worker whose report has these values."""
-    return answer_with(lambda document: document["report"].update(changed))
-
-
-ANSWERS: Mapping[str, Callable[[str], str]] = {
-    "nothing": lambda _order: "",
-    "no JSON": lambda _order: "ok",
-    "another document": lambda _order: '{"hosts": {}}',
-    "another host": answer_with(lambda document: document.update(host="one")),
-    "another key": answer_with(lambda document: document.update(more=1)),
-    "too deep": lambda _order: "[" * 100_000 + "]" * 100_000,
-    "deep": reported(machine=json.loads("[" * 60 + "]" * 60)),
-    "too large": lambda _order: json.dumps("x" * (33 << 20)),
-    "no status": reported(status="fine"),
-    "a missing key": answer_with(lambda document: document["report"].pop("seconds")),
-    "an unknown class": reported(events=[[0, {"kind": "HostFinished", "outcome": "done"}]]),
-    "an unknown error": reported(error={"kind": "SystemExit", "where": "", "found": "", "expected": "", "fix": ""}),
-    "a step that was not ordered": reported(
-        planned=[{"step": 7, "status": "ok", "changes": [], "reason": "", "error": None, "notes": []}]
-    ),
-    "no number": answer_with(lambda document: document["report"].update(seconds=float("nan"))),
-    "a large number": reported(round_trips=10**30),
-    "half a character": reported(simulated="\ud800"),
-    "a fact of another type": reported(kept={"pci.gpus": {"value": 5}}),
-    "no machine": reported(machine={"gpus": 5}),
-    "what a worker does not know": reported(fleet={}),
+CHANGE = {
+    **dict.fromkeys(("step", "action", "subject", "before", "after", "leads_to"), ""), "disruptive": False, "done": True
+}  # fmt: skip
+OF_ONE_HOST: Mapping[str, Callable[[str], str]] = {
+    "no status": of_host(status="fine"),
+    "another key": of_host(more=1),
+    "a missing key": with_host(lambda host: host.pop("seconds")),
+    "no error": of_host(error={"where": "", "found": "", "expected": ""}),
+    "an error that is none": of_host(error=["x"]),
+    "an error without its exit code": of_host(error=dict.fromkeys(("where", "found", "expected", "fix"), "")),
+    "a finding of another type": of_host(findings=[{"check": 7}]),
+    "a finding with another verdict": of_host(findings=[dict.fromkeys((each.name for each in fields(Finding)), "x")]),
+    "a change without a step": of_host(changes=[{**CHANGE, "step": None}]),
+    "a step that is none": of_host(steps=["x"]),
+    "no list": of_host(changes={}),
+    "no machine": of_host(machine="x"),
+    "an output that is none": of_host(ran={"code": 0}),
 }
 
 
-ANSWERS_OF_SLICES: Mapping[str, Callable[[str], object]] = {
+@pytest.mark.parametrize("answer", OF_ONE_HOST.values(), ids=OF_ONE_HOST)
+def test_an_answer_that_is_no_report_is_the_error_of_its_host(
+    answer: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = planned(answer, tmp_path, monkeypatch)
+    assert [host["status"] for host in hosts.values()] == ["pending", "failed", "pending"]
+    found = hosts["two"]["error"]["found"]
+    assert found.startswith("the worker's answer is no report of this host: ")
+    assert len(found) < 300
+
+
+OF_A_SLICE: Mapping[str, Callable[[str], object]] = {
     "an object": lambda _text: HostReport(HOST, "ok"),
     "bytes": lambda text: text.encode(),
     "nothing": lambda _text: None,
     "empty": lambda _text: "",
     "no JSON": lambda text: f"x{text}",
-    "a host less": lambda text: text.rpartition("\n")[0],
-    "a host more": lambda text: f"{text}\n{{}}",
-    "too large": lambda text: text + " " * (65 << 20),
-    "another key": lambda text: text.replace('"lost"', '"last"', 1),
-    "no name": lambda text: text.replace('"lost":""', '"lost":7', 1).replace('"lost": ""', '"lost": 7', 1),
+    "another document": lambda _text: '{"hosts": {}}',
+    "no hosts": lambda text: json.dumps({**json.loads(text), "hosts": []}),
+    "no result": lambda text: json.dumps({**json.loads(text), "slice": {"text": 7}}),
+    "too deep": lambda _text: "[" * 100_000 + "]" * 100_000,
+    "no number": lambda text: re.sub(r'"round_trips": \d+', '"round_trips": NaN', text, count=1),
+    "half a character": lambda text: text.replace('"simulated": ""', r'"simulated": "\\\ud800"', 1),
+    "a failure": lambda _text: json.dumps({"failed": "no memory\x1b[2J" * 99}),
 }
 
 
-@pytest.mark.parametrize("answer", ANSWERS_OF_SLICES.values(), ids=ANSWERS_OF_SLICES)
+@pytest.mark.parametrize("answer", OF_A_SLICE.values(), ids=OF_A_SLICE)
 def test_an_answer_that_is_none_about_the_slice_is_the_error_of_all_its_hosts(
-    answer: Callable[[str], object], tmp_path: Path
+    answer: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = prepared(tmp_path)
-    pool.run_hosts(jobs, resting, Hostile(answer_of_slice=answer))  # type: ignore[arg-type]
-    for job in jobs:
-        assert isinstance(job.report.error, HostError)
-        assert job.report.error.found.startswith("the worker's answer is no report of this host: ")
-        assert len(job.report.error.found) < 300
-    json_document.document("verify", "run-1", 1, None, [job.report for job in jobs])
+    hosts = planned(answer, tmp_path, monkeypatch)
+    assert {host["status"] for host in hosts.values()} == {"failed"}
+    for host in hosts.values():
+        assert host["error"]["found"].startswith("the worker that had it gave no answer that can be used (")
+        assert len(host["error"]["found"]) < 700
 
 
-@pytest.mark.parametrize("said", ["nowhere", "one"])
-def test_only_a_host_of_the_slice_stops_other_reboots(said: str, tmp_path: Path) -> None:
-    jobs = prepared(tmp_path)
-    changed = Hostile(answer_of_slice=lambda text: re.sub(r'"lost": ?""', f'"lost":"{said}"', text, count=1))
-    pool.run_hosts(jobs, resting, changed)  # type: ignore[arg-type]
-    assert jobs[0].run.state.lost == ("one" if said == "one" else "")
+def test_an_answer_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_workers, "LONGEST_ANSWER", 1 << 20)
+    hosts = planned(lambda text: text + " " * (2 << 20), tmp_path, monkeypatch)
+    assert "2 MiB of text, more than 1 MiB" in hosts["one"]["error"]["found"]
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-def test_an_answer_that_is_no_report_is_the_error_of_its_host(answer: Callable[[str], str], tmp_path: Path) -> None:
-    jobs = prepared(tmp_path)
-    pool.run_hosts(jobs, resting, Hostile(answer))  # type: ignore[arg-type]
-    one, two, three = (job.report for job in jobs)
-    assert (one.status, two.status, three.status) == ("ok", "failed", "ok")
-    assert isinstance(two.error, HostError)
-    assert two.error.found.startswith("the worker's answer is no report of this host: ")
-    assert len(two.error.found) < 300
-    json_document.document("verify", "run-1", 1, None, [one, two, three])
-
-
-def test_an_error_of_a_worker_comes_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (job, *_) = prepared(tmp_path)
-    for order in ("no order", remote_work.order(job, resting).replace("file.directory", "file.no_operation")):
-        answer = answer_of(order)
-        assert "failed" in json.loads(answer)
-        with pytest.raises(HostError, match="the worker could not do the work"):
-            read_answer(job.bound, answer)
-    assert "Traceback" in capsys.readouterr().err  # in the worker's log
+def planned(answer: Callable[[str], object], folder: Path, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Plans three hosts with a worker whose answer is changed; returns the hosts of the document."""
+    fleet = fake_fleet.fleet(folder, patch, "one", "two", "three")
+    workers_here.use(folder / "worker", patch).answer = answer
+    words = {"inventory": fleet.inventory, "playbook": fleet.playbook, "executor": workers_here.ADDRESS}
+    run_command("plan", host="all", json=str(folder / "out.json"), **words)
+    hosts: dict[str, Any] = json.loads((folder / "out.json").read_text())["hosts"]
+    return hosts
 
 
 @pytest.mark.parametrize(
@@ -375,7 +307,7 @@ def test_tls_without_certificates_says_what_is_missing(given: tuple[str, ...], f
     with (
         dask.config.set(settings),
         pytest.raises(UsageError) as caught,
-        dask_executor.executor("tls://127.0.0.1:1"),
+        dask_workers.connected("tls://127.0.0.1:1"),
     ):
         pass
     assert found in caught.value.found
@@ -422,26 +354,25 @@ def client_settings(folder: Path) -> dict[str, str]:
     return {f"distributed.comm.tls.{name}": str(folder / file) for name, file in names.items()}
 
 
-def bomb(file: str) -> Bomb:
+def bomb(file: str) -> Any:
     """A hostile worker's answer."""
     return Bomb(Path(file))
 
 
 def test_tls_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work goes to a worker over TLS and its report comes back; a result that is a pickle is not read; others get no connection."""
+    """Work goes to a worker over TLS and its answer comes back; a result that is a pickle is not read; others get no connection."""
     import dask
 
     ours, others = tmp_path / "ours", tmp_path / "others"
     ours.mkdir()
     others.mkdir()
     exploded = tmp_path / "exploded"
-    jobs = prepared(tmp_path)
     with tls_cluster(ours) as address, dask.config.set(client_settings(ours)):
         until = time.monotonic() + 60
         while True:
             try:
-                with dask_executor.executor(address) as workers:
-                    pool.run_hosts(jobs, resting, workers)
+                with dask_workers.connected(address) as workers:
+                    assert workers.submit(dask_workers.sources).result(timeout=60) == dask_workers.sources()
                     refused = workers.submit(bomb, str(exploded))
                     with pytest.raises(Exception, match="only able to deserialize"):
                         refused.result(timeout=30)
@@ -449,10 +380,9 @@ def test_tls_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             except RigwrightError:
                 assert time.monotonic() < until, (ours / "log").read_text()
                 time.sleep(0.2)
-        assert [job.report.get(CommandResult) for job in jobs] == [CommandResult(0, "done")] * 3
         assert not exploded.exists()
 
-        monkeypatch.setattr(dask_executor, "CONNECT_S", 2)
+        monkeypatch.setattr(dask_workers, "CONNECT_S", 2)
         block = re.search(r"( +umask 077\n(?: +.*\n)+)", PAGE)
         assert block
         subprocess.run(["sh", "-ec", block[1]], cwd=others, check=True, capture_output=True)
@@ -463,6 +393,6 @@ def test_tls_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             with (
                 dask.config.set(settings),
                 pytest.raises(errors.Unreachable, match="no Dask scheduler answers"),
-                dask_executor.executor(address),
+                dask_workers.connected(address),
             ):
                 pass

@@ -9,7 +9,7 @@ import base64
 import os
 import re
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,9 @@ from rigwright.core.command import Command, Result
 from rigwright.core.terminal_stream import HarmlessStream
 from rigwright.engine import events, playbook
 from rigwright.engine.host_run import Options
-from rigwright.fleet import actions, host_job, remote_work
+from rigwright.fleet import actions, host_job
 from rigwright.inventory import vault
+from tests.cli import workers_here
 from tests.cli.run_command import run_command
 from tests.fleet.fake_fleet import Fleet, fleet
 
@@ -163,7 +164,7 @@ def test_no_canary_is_in_an_argument_of_a_command(planted: Planted) -> None:
     assert TRACE.findall(arguments.encode()) == []
 
 
-def test_no_canary_is_in_an_event_or_an_order_to_a_worker(planted: Planted) -> None:
+def test_no_canary_is_in_an_event_or_an_order_to_a_worker(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     room = planted.folder / "room.yml"
     room.write_text("- name: P\n  hosts: all\n  tasks:\n    - file.directory: {path: /srv/room}\n")
     found = inventory.read(planted.folder / "hosts.yml", str(planted.folder / "secrets" / "vault-password"))
@@ -173,5 +174,7 @@ def test_no_canary_is_in_an_event_or_an_order_to_a_worker(planted: Planted) -> N
     (job,) = host_job.prepare([playbook.bind(room, found, host)], Options("run-1"), told.append)
     job.run.emit(events.OutputLine("one", "a step", f"Authorization: {CANARIES['env']}"))
     assert told == [events.OutputLine("one", "a step", "Authorization: (secret)")]
-    job.report = replace(job.report, events=tuple(job.run.events))
-    assert TRACE.findall(remote_work.order(job, actions.plan_or_fail).encode()) == []
+    workers = workers_here.use(planted.folder / "worker", monkeypatch)
+    planted.run("plan", playbook=str(room), executor=workers_here.ADDRESS)
+    assert len(workers.orders) == 1
+    assert TRACE.findall(workers.orders[0].encode()) == []

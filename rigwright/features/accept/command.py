@@ -24,14 +24,19 @@ def accept(options: AcceptOptions) -> int:
     def prepare(_run_id: str) -> runner.HostCommand:
         options.check_wheels()
         playbook = runner.playbook(options.playbook, "accept")
-        return runner.HostCommand(options, partial(_accept, options=options), playbook)
+        after = partial(_judge, options=options)
+        return runner.HostCommand(options, partial(_accept, options=options), playbook, afterwards=after)
 
     return runner.run(options, prepare)
 
 
-def _accept(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
+def _accept(jobs: list[HostJob], _text: Any, options: AcceptOptions) -> None:
     test = None if options.quick else NcclTestOptions(False, options.busy, options.wheels)
     pool.run_hosts(jobs, partial(actions.verify_host, test=test, describe=True), activity="looking at the steps")
+
+
+def _judge(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
+    """Adds what earlier stresses measured, and writes the findings and the table."""
     earlier = earlier_figures.read(jobs, text)
     for job in jobs:
         measured = measured_before.of_machine(job.report.last(MachineResult).machine, earlier.get(job.host.name, {}))

@@ -47,15 +47,14 @@ def fleet_report(options: FleetReportOptions) -> int:
 
     def prepare(_run_id: str) -> runner.HostCommand:
         only = partial(never_provisioned, playbook=options.playbook)
-        return fleet_check.fleet_command(options, _report, checks_only=only)
+        return fleet_check.fleet_command(options, _report, compare_and_show, checks_only=only)
 
     html = options.html or ("" if options.json or options.prometheus else PAGE)
     return runner.run(options, prepare, replace(Files.of(options), html=html))
 
 
-def _report(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
+def _report(jobs: list[HostJob], _text: Any) -> None:
     pool.run_hosts(jobs, _look, activity="looking", last=True, reads=True)
-    compare_and_show(jobs, text, since)
 
 
 def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | None = None) -> None:

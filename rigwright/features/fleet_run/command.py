@@ -38,15 +38,18 @@ def fleet_run(options: FleetRunOptions) -> int:
         if not options.cmd.strip() or "\0" in options.cmd:
             found = "a NUL byte in it" if options.cmd.strip() else "no command"
             raise UsageError("--cmd", found, "a command, in quotes", "invoke fleet.run --cmd 'uptime -p'")
-        act = partial(_run_all, cmd=options.cmd, limit_s=limit_s)
+        act, after = partial(_run_all, cmd=options.cmd, limit_s=limit_s), partial(_show, limit_s=limit_s)
         all_hosts = replace(options, host=options.host or "all")
-        return runner.HostCommand(all_hosts, act, root=options.sudo, tolerant=True, quiet=True)
+        return runner.HostCommand(all_hosts, act, root=options.sudo, tolerant=True, quiet=True, afterwards=after)
 
     return runner.run(options, prepare)
 
 
-def _run_all(jobs: list[HostJob], text: Any, cmd: str, limit_s: float) -> None:
+def _run_all(jobs: list[HostJob], _text: Any, cmd: str, limit_s: float) -> None:
     pool.run_hosts(jobs, partial(_run, cmd=cmd, limit_s=limit_s), activity="running it")
+
+
+def _show(jobs: list[HostJob], text: Any, limit_s: float) -> None:
     answers = {job.host.name: ran for job in jobs if (ran := job.report.get(CommandResult)) is not None}
     table.show(text.console, answers, limit_s)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rigwright.core.host_result import HostResult, HostStatus
 from rigwright.core.lazy_dataclasses import dataclass
 
@@ -21,3 +24,8 @@ class CommandResult(HostResult):
         """ok for exit code 0, else failed."""
         del earlier
         return "ok" if self.code == 0 else "failed"
+
+
+def read(host: Mapping[str, Any]) -> CommandResult | None:
+    """The result from the part of a JSON document about a host; None if no command ran."""
+    return None if host["ran"] is None else CommandResult(**host["ran"])

@@ -14,7 +14,7 @@ from rigwright.core.program_name import program_name
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
 from rigwright.engine.report import FactsResult
-from rigwright.facts import Unavailable, Unreadable, driver, gpu, mig, topology
+from rigwright.facts import Unavailable, Unreadable, driver, gpu, mig, nccl, topology
 from rigwright.features.gpus_choose import choice as gpu_choice
 from rigwright.features.gpus_choose.options import GpusChooseOptions
 from rigwright.features.stress import earlier_figures
@@ -40,7 +40,10 @@ def gpus_choose(options: GpusChooseOptions) -> int:
     def prepare(_run_id: str) -> runner.HostCommand:
         number = whole("COUNT", options.count, 1, "GPUs", most=gpu_choice.MOST_GPUS)
         act = partial(_choose, number=number, options=options, slots=slots)
-        return runner.HostCommand(options, act, before_connecting=bind, quiet=True)
+        after, looked_up = partial(_show, export=options.export), (nccl.tested.name,)
+        return runner.HostCommand(
+            options, act, before_connecting=bind, quiet=True, afterwards=after, looked_up=looked_up
+        )
 
     return runner.run(options, prepare, to_stderr=options.export)
 
@@ -50,11 +53,14 @@ def _choose(
 ) -> None:
     before = earlier_figures.pairs([job for job in jobs if job.report.error is None], text)
     pool.run_hosts(jobs, partial(_read, number=number, busy=options.busy, slots=slots, before=before))
+
+
+def _show(jobs: list[HostJob], text: Any, export: bool) -> None:
     for job in jobs:
         if job.report.error is None:
             chosen = gpu_choice.Choice(**job.report.facts[NAME])
             settings = " ".join(chosen.settings)
-            if options.export:
+            if export:
                 print(f"export {settings}")
             else:
                 text.copied(settings)

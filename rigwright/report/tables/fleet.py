@@ -17,6 +17,7 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
 from rigwright.core.shortening import cut
 from rigwright.engine.report import BAD, HostReport
+from rigwright.facts.plain import plain
 from rigwright.report.causes import LONGEST_NAMES, cause_of, common, listed, without_addresses, without_places
 from rigwright.report.labels import FOLDED, as_is
 from rigwright.report.wrapping import hanging
@@ -194,7 +195,7 @@ def _problem(title: str, problem: Problem) -> str:
 
 
 def _summary(report: HostReport) -> str:
-    gpus = counted_ids(gpu.device_id for gpu in report.kept.get("pci.gpus", ()))
+    gpus = counted_ids(gpu["device_id"] for gpu in plain(report.kept.get("pci.gpus", ())))
     driver, kernel = (report.kept.get(name) for name in ("driver.loaded_version", "system.running_kernel"))
     return ", ".join(text for text in (gpus, driver and f"driver {driver}", kernel and f"kernel {kernel}") if text)
 

@@ -1,0 +1,344 @@
+"""A run with `--executor`: workers run the same command on slices of the hosts, and their documents become one (docs/rollouts.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from rigwright.cli import runner
+from rigwright.cli.slice_command import CONSENT, LONGEST_TEXT, SliceOrder, run_slice, stop
+from rigwright.core import host_ranges, interruption, secrets, shipped_files
+from rigwright.core.control_characters import one_line
+from rigwright.core.errors import HistoryError, HostError
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.engine import events, playbook
+from rigwright.fleet import pool, rollout
+from rigwright.fleet.dask_workers import Workers
+from rigwright.fleet.host_job import HostJob, left_behind
+from rigwright.history import History
+from rigwright.inventory.model import CONNECTION, NOT_SECRET, Inventory
+from rigwright.report import json_document
+from rigwright.report.labels import as_is
+from rigwright.report.lazy_terminal import Output
+
+LEAST, MOST = 50, 200
+"""The hosts of a slice, where its size is computed. Fewer hosts than LEAST are one slice."""
+EACH = 2
+"""So many slices are made for each worker, because they take different times."""
+LONGEST_ANSWER = 256 << 20
+"""Characters of the answer about a slice."""
+_OWN_OPTIONS = (
+    *("host", "inventory", "vault_password_file", "playbook", "executor", "insecure", "slice", "json", "html"),
+    *("prometheus", "reload", "serial", "max_fail", "resume", "reboots", "yes"),
+)
+"""Options of the controller, which are not sent."""
+_EVENTS: dict[str, Callable[..., events.Event]] = {
+    each.__name__: each
+    for each in (events.Connected, events.ActivityStarted, events.HostFinished, events.StepDone, events.Note)
+}
+_EVENTS["StepStarted"] = partial(events.StepStarted, changes=())
+_AGAIN = "look at the worker's log; then run the same command again, which goes on from where the host is"
+
+
+def act(
+    command: runner.HostCommand, inventory: Inventory, jobs: list[HostJob], workers: Workers, output: Output
+) -> None:
+    """Lets the workers run the command: first without --yes, so that it ends with its question where it would change something; after a
+    yes here, with it. Raises ConsentError, UsageError, and KeyboardInterrupt after Ctrl-C."""
+    from rigwright.cli import provision_hosts
+
+    run, rolling = _Run(command, inventory, workers, output), command.rollout
+    if rolling:
+        provision_hosts.show_resumed(rolling, output.text)
+    run.give_out(jobs, yes=False)
+    if run.question:
+        runner.consent(getattr(command.options, "yes", False), run.question)
+    if rolling:
+        provision_hosts.roll(jobs, output.text, run.give_out, rolling, finished=run.finished)
+    else:
+        run.give_out([job for job in jobs if job.host.name not in run.finished])
+
+
+@dataclass(eq=False)
+class Slice:
+    """Hosts that a worker gets together. `reboots`: whether they will reboot. `text`: what the command said about them."""
+
+    jobs: Sequence[HostJob]
+    reboots: bool
+    text: str = ""
+
+
+def size(hosts: int, workers: int) -> int:
+    """How many hosts a slice has: EACH slices for each worker, within LEAST and MOST."""
+    return min(MOST, max(LEAST, -(-hosts // (EACH * max(1, workers)))))
+
+
+def cut(jobs: Sequence[HostJob], most: int, will_reboot: Callable[[HostJob], bool]) -> list[Slice]:
+    """The slices of these hosts, in their order: those that will not reboot, then those that will."""
+    kinds = {reboots: [job for job in jobs if will_reboot(job) is reboots] for reboots in (False, True)}
+    return [Slice(same[at : at + most], reboots) for reboots, same in kinds.items() for at in range(0, len(same), most)]
+
+
+class _Run:
+    """The hosts of a run while workers have them. `question`: what the command asks before it changes hosts, "" for nothing. `finished`: the
+    hosts whose command did not ask, so that nothing is left to do."""
+
+    def __init__(
+        self,
+        command: runner.HostCommand,
+        inventory: Inventory,
+        workers: Workers,
+        output: Output,
+    ) -> None:
+        self.command, self.inventory, self.workers, self.output = command, inventory, workers, output
+        playbooks = list(playbook.files(command.playbook)) if command.playbook else []
+        shipped = shipped_files.folder("playbooks").resolve()
+        own = [path for path in playbooks if command.playbook and command.playbook.resolve().parent != shipped]
+        folders = [inventory.rigs, inventory.templates, *(path.parent.parent / "templates" for path in own[:1])]
+        paths = [*own, *(path for folder in folders for path in folder.rglob("*") if path.is_file())]
+        self.files = {str(path.absolute()): path.read_text(encoding="utf-8", errors="replace") for path in paths}
+        """The texts of the files besides the inventory that bind the playbook, by their path."""
+        written = [*self.files.values(), *(path.read_text(encoding="utf-8") for path in playbooks)]
+        self.words = frozenset(re.findall(r"\w+", " ".join(written)))
+        """All words of these files and of the playbook: names that are not among them are of no variable that it needs."""
+        given = getattr(command.options, "playbook", "")
+        self.playbook = str(own[0].absolute()) if own else playbooks[0].stem if given else ""
+        self.past: dict[str, Any] = {}
+        with suppress(HistoryError), History.open(write=False) as past:
+            self.past = past.known(command.looked_up)
+        self.question, self.lost = "", ""
+        self.finished: set[str] = set()
+        self.connected: set[str] = set()
+
+    def give_out(
+        self,
+        jobs: Sequence[HostJob],
+        on_end: Callable[[HostJob], object] = pool.do_nothing,
+        too_many: Callable[[int], bool] = pool.never,
+        *,
+        yes: bool = True,
+    ) -> None:
+        """Lets the workers run the command on those of the hosts that have no error, and shows what it says.
+
+        `on_end` is called when the answer about a host is there. No further host begins once `too_many` is true of the number of failed
+        hosts. Raises KeyboardInterrupt after Ctrl-C; the second one does not wait for hosts that have begun.
+        """
+        able = [job for job in jobs if job.report.error is None and self._may_be_sent(job)]
+        if not able:
+            return
+        most = int(self.command.options.slice or 0) or size(len(able), self.workers.count)
+        parts = cut(able, most, lambda job: yes and bool(_disrupting(job, only_reboots=True)))
+        try:
+            with able[0].stage([job.host.name for job in able]):
+                for part in self._answers(parts, yes, too_many):
+                    for job in part.jobs:
+                        on_end(job)
+        finally:
+            for number, part in enumerate(parts, 1):
+                if part.text and len(parts) > 1:
+                    names = host_ranges.folded(job.host.name for job in part.jobs)
+                    self.output.text.line(f"\n[bold]Slice {number} of {len(parts)}[/]: {as_is(names)}")
+                for line in part.text.splitlines():
+                    self.output.text.plain(line)
+
+    def _answers(self, parts: Sequence[Slice], yes: bool, too_many: Callable[[int], bool]) -> Iterator[Slice]:
+        """Gives out the slices, and yields each whose answer is in the reports of its hosts."""
+        run = parts[0].jobs[0].run.options.run_id
+        queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        waiting, given, signals, stopped = list(parts), list[Slice](), 0, False
+        what: Any
+        jobs = {job.host.name: job for part in parts for job in part.jobs}
+        failed: set[str] = set()
+
+        def submit(part: Slice) -> None:
+            waiting.remove(part)
+            given.append(part)
+            future = self.workers.submit(run_slice, run, self._order(part, yes))
+            future.add_done_callback(lambda done: queue.put(("answer", (part, _result(done)))))
+
+        with (
+            interruption.handled(lambda number: queue.put(("signal", number))),
+            self.workers.events(run, lambda event: queue.put(("event", event))),
+        ):
+            while given or (waiting and not stopped):
+                while not stopped and (part := self._next(waiting, given)):
+                    submit(part)
+                kind, what = "", None
+                with suppress(Empty):
+                    kind, what = queue.get(timeout=0.5)
+                if kind == "signal":
+                    signals += 1
+                elif kind == "event" and (name := self._show(what, jobs)):
+                    failed.add(name)
+                elif kind == "answer" and what[0] in given:
+                    given.remove(what[0])
+                    self._read(*what, stopped=stopped)
+                    failed |= {job.host.name for job in what[0].jobs if job.report.bad}
+                    yield what[0]
+                elif self.workers.lost:
+                    for part in [*given, *waiting]:
+                        self._read(part, ConnectionError(self.workers.lost), stopped=False)
+                        yield part
+                    given, waiting = [], []
+                if signals > 1:
+                    for job in (job for part in given for job in part.jobs):
+                        job.report = left_behind(job)
+                    break
+                if not stopped and (signals or too_many(len(failed))):
+                    stopped = True
+                    self.workers.call_all(stop, run, "interrupt" if signals else "no more")
+        pool.leave_out([job for part in waiting for job in part.jobs])
+        if signals:
+            raise KeyboardInterrupt
+
+    def _next(self, waiting: Sequence[Slice], given: Sequence[Slice]) -> Slice | None:
+        """The next slice that the workers have a thread for. Of slices whose hosts will reboot they get one at a time."""
+        one_reboots = any(part.reboots for part in given)
+        able = (part for part in waiting if not (part.reboots and one_reboots))
+        return next(able, None) if len(given) < self.workers.threads else None
+
+    def _may_be_sent(self, job: HostJob) -> bool:
+        """Whether its work needs no secret; else that is the error of the host."""
+        steps = [f"the step '{step.name}'" for step in job.bound.steps if secrets.holds(step.parameters)]
+        checks = [f"the check '{check.name}'" for check in job.bound.checks if secrets.holds(check.parameters)]
+        for what in (*steps, *checks, *(name for name in CONNECTION if name in job.host.secret)):
+            found = f"{what} needs a secret of the inventory, which is not sent to workers"
+            fix = "run this host without --executor, or with --tags that leave the step out"
+            job.report = job.report.with_error(HostError(job.host.name, found, "work without secrets", fix))
+            return False
+        return True
+
+    def _order(self, part: Slice, yes: bool) -> str:
+        """The order for a slice as text, without a secret."""
+        options = {name: value for name, value in vars(self.command.options).items() if name not in _OWN_OPTIONS}
+        if "yes" in vars(self.command.options):
+            options["yes"] = yes
+        if "playbook" in vars(self.command.options):
+            options["playbook"] = self.playbook
+        run = part.jobs[0].run.options
+        own = {job.host.name: job.host.variables for job in part.jobs}
+        hosts = {
+            name: {
+                variable: value
+                for variable, value in own.get(name, {}).items()
+                if (variable in NOT_SECRET or variable in self.words) and not secrets.holds(value)
+            }
+            for name in self.inventory.groups["all"]
+        }
+        children: dict[str, Any] = {
+            group: {"hosts": {name: {} for name in members}}
+            for group, members in self.inventory.groups.items()
+            if group not in ("all", "ungrouped")
+        }
+        terminal = self.output.text.console
+        return SliceOrder(
+            self.command.options.command,
+            options,
+            list(own),
+            {"all": {"hosts": hosts, "children": children}},
+            str(self.inventory.rigs.parent.absolute()),
+            self.files,
+            self.past,
+            run.run_id,
+            (*run.earlier_runs, run.run_id),
+            run.reboots,
+            self.lost,
+            {job.host.name: rollout.digest(job.bound) for job in part.jobs},
+            {job.host.name: _disrupting(job) for job in part.jobs} if yes else None,
+            terminal.width if terminal.is_terminal else 0,
+        ).as_text
+
+    def _show(self, event: object, jobs: dict[str, HostJob]) -> str:
+        """Shows an event of a host; returns the name of a host that has failed, else "". Another text is left out."""
+        try:
+            kind, values = json.loads(str(event)[:10_000])
+            shown, job = _EVENTS[kind](**values), jobs[values["host"]]
+        except Exception:
+            return ""
+        if not isinstance(shown, events.Connected) or shown.host not in self.connected:
+            job.tell(shown)
+        self.connected |= {shown.host} if isinstance(shown, events.Connected) else set()
+        return shown.host if isinstance(shown, events.HostFinished) and shown.outcome == "failed" else ""
+
+    def _read(self, part: Slice, answer: str | BaseException, *, stopped: bool) -> None:
+        """Gives a slice its text and its hosts their reports. What is no report is the error of its host."""
+        document: dict[str, Any] = {}
+        problem = ""
+        try:
+            document = _document(answer)
+        except BaseException as error:
+            problem = f"the worker that had it gave no answer that can be used ({type(error).__name__}: {error})"
+        more, stopped_by = document.get("slice", {}), document.get("error") or {}
+        for job in part.jobs:
+            name = job.host.name
+            found = problem or _why_not(document)
+            if name in document.get("hosts", {}):
+                try:
+                    job.report = json_document.read_host(
+                        job.host, document["hosts"][name], more["exit_codes"].get(name, 0)
+                    )
+                except Exception as wrong:
+                    found = f"the worker's answer is no report of this host: {str(wrong)[:200]}"
+                else:
+                    if job.report.status != "not_attempted" or stopped:
+                        continue
+                    found = "its worker did not begin it"
+            job.report = job.report.with_error(HostError(name, found, "the report of the work", _AGAIN))
+        if stopped_by.get("where") == CONSENT:
+            self.question = one_line(str(stopped_by.get("found")))[:200]
+        else:
+            self.finished |= {job.host.name for job in part.jobs}
+        self.lost = next((job.host.name for job in part.jobs if job.host.name == more.get("lost")), self.lost)
+        part.text = more.get("text", "")[:LONGEST_TEXT]
+
+
+def _result(future: Any) -> str | BaseException:
+    """What a future of Dask returned or raised."""
+    try:
+        return str(future.result())
+    except BaseException as error:
+        return error
+
+
+def _document(answer: str | BaseException) -> dict[str, Any]:
+    """The document of a worker. Raises ValueError for another text, and the error of a worker without an answer."""
+    if isinstance(answer, BaseException):
+        raise answer
+    if len(answer) > LONGEST_ANSWER:
+        raise ValueError(f"{len(answer) >> 20} MiB of text, more than {LONGEST_ANSWER >> 20} MiB")
+    if re.search(r"(?<!\\)(?:\\\\)*\\u[dD][89a-fA-F]", answer):
+        raise ValueError("a text with half a character")
+    document = json.loads(answer, parse_constant=_no_number)
+    if isinstance(document, dict) and isinstance(document.get("failed"), str):
+        raise ValueError(f"the worker could not do the work: {one_line(document['failed'])[:500]}")
+    if not isinstance(document, dict) or not all(isinstance(document.get(key), dict) for key in ("hosts", "slice")):
+        raise ValueError("no document of a slice")
+    kinds = {name: type(value) for name, value in document["slice"].items()}
+    if kinds != {"text": str, "exit_codes": dict, "lost": str} or not isinstance(document["error"], (dict, type(None))):
+        raise ValueError("no result of a slice")
+    return document
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no finite number")
+
+
+def _why_not(document: dict[str, Any]) -> str:
+    """Why a worker has no report about a host."""
+    error = document.get("error") or {}
+    words = [one_line(str(error.get(key, "")))[:500] for key in ("where", "found") if error.get(key)]
+    return f"the worker says: {': '.join(words)}" if words else "the worker's answer is no report of this host"
+
+
+def _disrupting(job: HostJob, only_reboots: bool = False) -> list[str]:
+    """The names of the steps in the plan of a host that interrupt work on it, or that reboot it."""
+    changes = job.report.written["changes"] if job.report.written else ()
+    reboots = {step.name for step in job.bound.steps if step.declared.reboots}
+    leads = any(change["leads_to"] == "reboot" for change in changes)
+    names = {change["step"] for change in changes if change["disruptive"] and not only_reboots}
+    return sorted(names | (reboots if leads else {change["step"] for change in changes} & reboots))

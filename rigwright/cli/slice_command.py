@@ -1,0 +1,243 @@
+"""What a worker of `--executor` does: it runs the ordinary command on a slice of the hosts, in a process of its own (docs/rollouts.md).
+
+The process reads its order from stdin as one line of JSON, and gets no further host once stdin says `no more`. The end of stdin counts
+as Ctrl-C, so it also ends when its worker is killed. It writes its events and then its document to stdout, a line of JSON each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rigwright.core.errors import ConsentError, HostError, RigwrightError, unexpected
+from rigwright.core.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from rigwright.engine.events import Event
+    from rigwright.engine.playbook import BoundPlaybook
+    from rigwright.fleet.host_job import HostJob
+
+PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
+"""The environment variable in which a worker names its own file with the sudo password."""
+CONSENT = "consent"
+"""Where the error of a command says that it asks for consent; what it found is the question."""
+LONGEST_TEXT = 1 << 20
+"""Characters of the text of a slice; of a longer one the end is left out."""
+WATCH_S = 2.0
+_PROGRAM = "from rigwright.cli import slice_command; slice_command.main()"
+_children: dict[str, list[subprocess.Popen[str]]] = {}
+"""The processes of this worker by the run that they belong to."""
+
+
+@dataclass(frozen=True)
+class SliceOrder:
+    """An order: the `command` with its `options`, for `hosts`. It has no secret.
+
+    `inventory`: the hosts and groups, with the variables of these hosts. `folder`: where its files are at the controller. `files`: the texts
+    of playbooks, templates and rigs by their path there. `machines`: rows of the history. `earlier_runs`: runs, and attempts at this order,
+    whose hosts are taken over. `reboots`: how many of the hosts may reboot at a time. `lost`: a host that did not come back from a reboot.
+    `digests`: of the steps and checks of each host. `announced`: by host the steps whose disruption a person was shown; None: nobody was
+    shown a plan. `width`: of the terminal, 0 for none.
+    """
+
+    command: str
+    options: Mapping[str, Any]
+    hosts: Sequence[str]
+    inventory: Mapping[str, Any]
+    folder: str
+    files: Mapping[str, str]
+    machines: Mapping[str, Sequence[Sequence[Any]]]
+    run: str
+    earlier_runs: Sequence[str]
+    reboots: int
+    lost: str
+    digests: Mapping[str, str]
+    announced: Mapping[str, Sequence[str]] | None
+    width: int
+
+    @property
+    def as_text(self) -> str:
+        """One line of JSON. Raises ValueError for a value without a JSON form."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(values, allow_nan=False, default=_without_json)
+
+
+def _without_json(value: object) -> None:
+    raise ValueError(f"a value of the type {type(value).__name__}")
+
+
+def run_slice(run: str, order: str) -> str:
+    """Runs the command of an order in a process of its own; returns its document as JSON text, also after any error: an exception would
+    be pickled. Called by Dask in a thread of the worker."""
+    try:
+        return _document(run, order)
+    except BaseException as error:
+        unexpected("a slice", error)  # its traceback is in the log of the worker
+        return json.dumps({"failed": f"{type(error).__name__}: {error}"[:500]})
+
+
+def _document(run: str, order: str) -> str:
+    from distributed import get_worker
+
+    worker: Any = get_worker()
+    key = worker.get_current_task()
+    argv, document = [sys.executable, "-c", _PROGRAM], ""
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as child:
+        assert child.stdin
+        assert child.stdout
+        _children.setdefault(run, []).append(child)
+        try:
+            child.stdin.write(f"{order}\n")
+            child.stdin.flush()
+            threading.Thread(target=_watch, args=(worker, key, run, child), daemon=True).start()
+            for line in child.stdout:
+                if line.startswith("["):
+                    worker.log_event(run, line)
+                else:
+                    document = line
+        finally:
+            _children[run].remove(child)
+    return document or json.dumps({"failed": f"its command ended with {child.returncode}, without a document"})
+
+
+def _watch(worker: Any, key: Any, run: str, child: subprocess.Popen[str]) -> None:
+    """Begins no further host once the task is no longer wanted: its controller has ended."""
+    while child.poll() is None:
+        task = worker.state.tasks.get(key)
+        if task is None or task.state == "cancelled":
+            stop(run, "no more")
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(WATCH_S)
+
+
+def stop(run: str, how: str) -> None:
+    """Tells the commands of a run on this worker to begin no further host (`no more`), or to end as after Ctrl-C (`interrupt`)."""
+    for child in list(_children.get(run, ())):
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or was interrupted before
+            assert child.stdin
+            if how == "interrupt":
+                child.stdin.close()
+            else:
+                child.stdin.write("no more\n")
+                child.stdin.flush()
+
+
+class SliceCommand:
+    """The command of an order in this process, with a copy of the controller's files below `place`. `text`: what it says to a person."""
+
+    def __init__(self, order: SliceOrder, place: Path, feed: IO[str]) -> None:
+        self.order, self.place, self.text, self._feed = order, place, io.StringIO(), feed
+        self._lock = threading.Lock()
+
+    def copy_of(self, path: str) -> Path:
+        """Where the copy of a file of the controller is."""
+        return self.place / path.lstrip("/")
+
+    def given(self) -> dict[str, Any]:
+        """The options of the command. Writes the files that they name."""
+        order, hosts = self.order, self.copy_of(self.order.folder) / "hosts.yml"
+        for path, text in {**order.files, str(Path(order.folder) / "hosts.yml"): json.dumps(order.inventory)}.items():
+            self.copy_of(path).parent.mkdir(parents=True, exist_ok=True)
+            self.copy_of(path).write_text(text, encoding="utf-8")
+        if password := os.environ.get(PASSWORD_FILE):
+            (hosts.parent / "group_vars").mkdir(exist_ok=True)
+            own = {"file": str(Path(password).expanduser())}
+            (hosts.parent / _OF_ALL).write_text(f"ansible_become_password: !secret {json.dumps(own)}\n")
+        given = {**order.options, "host": ",".join(order.hosts), "inventory": str(hosts), "json": "-"}
+        if (playbook := given.get("playbook", "")) in order.files:
+            given["playbook"] = str(self.copy_of(playbook))
+        return given
+
+    def run(self) -> None:
+        """Runs the command."""
+        from rigwright.cli import execution, runner
+        from rigwright.cli.options import CommandOptions
+        from rigwright.history import History
+
+        with History.open() as history:
+            history.learn(self.order.machines)
+        classes: list[type[CommandOptions]] = [CommandOptions]
+        for each in classes:
+            classes += each.__subclasses__()
+        options = next(each for each in classes if getattr(each, "command", "") == self.order.command)
+        runner.on_worker = self
+        execution.execute(options, self.given())
+
+    def tell(self, event: Event) -> None:
+        """Passes an event to the controller. Lines of output stay in the document."""
+        kind = type(event).__name__
+        if kind == "OutputLine":
+            return
+        values = {name: value for name, value in vars(event).items() if isinstance(value, (str, float))}
+        self._write([kind, values])
+
+    def _write(self, value: object) -> None:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False).replace(str(self.place), "")
+        text = text.replace(f"{Path(self.order.folder) / _OF_ALL}:1", f"{PASSWORD_FILE} of the worker")
+        with self._lock:
+            self._feed.write(f"{text}\n")
+            self._feed.flush()
+
+    def consent(self, yes: bool, question: str) -> None:
+        """Raises ConsentError, with which the controller asks a person. When that was done, the text up to here is not shown again."""
+        if self.order.announced is not None:
+            self.text.seek(0)
+            self.text.truncate()
+        elif not yes:
+            raise ConsentError(CONSENT, question, "a yes")
+
+    def refused(self, bound: Sequence[BoundPlaybook]) -> dict[str, RigwrightError]:
+        """By host the error of each whose steps and checks differ from those at the controller."""
+        from rigwright.fleet import rollout
+
+        found = "its steps and checks are others on the worker: a condition needs a secret, or a file that was not sent"
+        return {
+            one.host.name: HostError(one.host.name, found, "the same steps", "run this host without --executor")
+            for one in bound
+            if rollout.digest(one, str(self.place)) != self.order.digests[one.host.name]
+        }
+
+    def end(self, document: dict[str, Any], jobs: Sequence[HostJob]) -> None:
+        """Sends the document of the command, with what it does not say: the text, the exit code of each host with an error, and a host
+        that did not come back from a reboot."""
+        codes = {job.host.name: job.report.error.exit_code for job in jobs if job.report.error}
+        lost = jobs[0].run.state.lost if jobs else ""
+        text = self.text.getvalue()[:LONGEST_TEXT]
+        self._write({**document, "slice": {"text": text, "exit_codes": codes, "lost": lost}})
+
+
+_OF_ALL = "group_vars/all.yml"
+
+
+def main() -> None:
+    """The program that a worker starts: runs the command of the order that stdin gives."""
+    from rigwright.core import process_start
+    from rigwright.fleet import pool
+
+    feed, order = sys.stdout, SliceOrder(**json.loads(sys.stdin.readline()))
+    with tempfile.TemporaryDirectory(prefix="rigwright-slice.") as place:
+        os.environ |= {"COLUMNS": str(order.width or 160), "RIGWRIGHT_HISTORY": f"{place}/history.sqlite"}
+        slice_command = SliceCommand(order, Path(place), feed)
+        sys.stdout = slice_command.text
+        process_start.prepare()
+        threading.Thread(target=_obey, args=(pool.no_further_host,), daemon=True).start()
+        slice_command.run()
+
+
+def _obey(no_further_host: threading.Event) -> None:
+    """Does what stdin says. Imports nothing: modules that two threads import at once can see each other half made."""
+    for _line in sys.stdin:
+        no_further_host.set()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,195 @@
+"""The workers of a Dask scheduler: `--executor tls://scheduler:8786` (docs/rollouts.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rigwright.core.errors import Unreachable, UsageError
+from rigwright.core.shipped_files import folder
+
+CONNECT_S, POLL_S, NO_WORKER_S = 10, 2.0, 30.0
+_INSTALL = ".venv/bin/pip install 'dask[distributed]>=2024.8', here and on every worker"
+_CERTIFICATES = "docs/rollouts.md, Certificates, has the commands"
+
+_TLS = {
+    "tls_ca_file": "DASK_DISTRIBUTED__COMM__TLS__CA_FILE",
+    "tls_client_cert": "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT",
+    "tls_client_key": "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY",
+}
+"""The settings of a client by the name that Dask's class Security gives them. The key may be in the file of the certificate."""
+
+_TEXTS_ONLY = ["msgpack"]
+"""Results of workers are read in this form, which has no pickles. Dask still unpickles exceptions and messages of the scheduler."""
+
+
+def check(address: str, insecure: bool = False) -> None:
+    """Raises UsageError when this is not the address of a scheduler, and for tcp:// without `insecure`."""
+    if not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", address):
+        found = f"'{address}' is no address of a Dask scheduler"
+        raise UsageError("--executor", found, "tls://HOST:PORT, or tcp://HOST:PORT", "dask scheduler says its own")
+    if insecure and address.startswith("tls"):
+        raise UsageError(
+            "--insecure", f"is for tcp://, and {address} is encrypted", "one of them", "leave --insecure out"
+        )
+    if not insecure and address.startswith("tcp"):
+        found = f"{address} has no TLS: whoever reaches it can run programs on the workers and here"
+        fix = f"{_CERTIFICATES}; or add --insecure, in a network whose every machine you trust"
+        raise UsageError("--executor", found, address.replace("tcp", "tls", 1), fix)
+
+
+@contextmanager
+def connected(address: str, insecure: bool = False) -> Iterator[Workers]:
+    """The workers of a scheduler, which is not changed or stopped. Dask gives the work of a lost worker to another one.
+
+    `insecure`: over tcp://, without TLS. Raises UsageError (no Dask, no certificate, no
+    worker, a worker with another rigwright) and Unreachable (no scheduler answers).
+    """
+    check(address, insecure)
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise UsageError("--executor", f"Dask is not installed ({error})", "dask[distributed]", _INSTALL) from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the user gets its errors as UsageError or Unreachable
+    from dask import config
+
+    config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"})  # an order of 200 hosts has some 10 MB
+    security = None if insecure else _security()
+    try:
+        make: Any = Client  # has no annotations
+        client = make(
+            address,
+            timeout=CONNECT_S,
+            set_as_default=False,
+            security=security,
+            serializers=_TEXTS_ONLY,
+            deserializers=_TEXTS_ONLY,
+        )
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        found = f"no Dask scheduler answers within {CONNECT_S} s ({type(error).__name__})"
+        fix = "dask scheduler, on that machine"
+        if not insecure:
+            fix += f"; its certificate and yours must be of one certificate authority: {_CERTIFICATES}"
+        raise Unreachable(f"--executor {address}", found, "a scheduler", fix) from None
+    with client:
+        _require_same(address, client)
+        yield Workers(client)
+
+
+def _security() -> Any:
+    """Dask's settings of TLS, which refuse a peer without TLS. Raises UsageError when one is missing or wrong."""
+    from distributed.security import Security
+
+    try:
+        make: Any = Security
+        security = make(require_encryption=True)
+        missing = [name for key, name in _TLS.items() if key != "tls_client_key" and not getattr(security, key)]
+        if missing:
+            found = f"tls:// needs certificates, and {' and '.join(missing)} name{'s' * (len(missing) == 1)} none"
+            raise UsageError("--executor", found, f"{', '.join(_TLS.values())}", _CERTIFICATES)
+        for key, name in _TLS.items():
+            file = getattr(security, key)
+            if file and "\n" not in file and not os.access(file, os.R_OK):
+                raise UsageError(
+                    "--executor", f"{file}, which {name} names, cannot be read", "a PEM file", _CERTIFICATES
+                )
+        security.get_connection_args("client")
+    except (OSError, ValueError, TypeError) as error:  # ssl.SSLError is an OSError
+        found = f"the certificates of tls:// cannot be used ({type(error).__name__}: {error})"
+        raise UsageError("--executor", found, f"PEM files in {', '.join(_TLS.values())}", _CERTIFICATES) from None
+    return security
+
+
+def sources() -> str:
+    """A hash of the source files, templates and playbooks: equal on two machines with the same rigwright, one in a checkout and one installed."""
+    package = Path(__file__).parents[1]
+    folders = [(package, ""), *((folder(name), f"{name}/") for name in ("onhost", "playbooks", "templates"))]
+    files = {
+        f"{prefix}{path.relative_to(place).as_posix()}": path
+        for place, prefix in folders
+        for path in place.rglob("*")
+        if path.suffix in (".py", ".yml", ".csv", ".j2") and "__pycache__" not in path.parts
+    }
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        content = files[name].read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _require_same(address: str, client: Any) -> None:
+    """Raises UsageError unless there are workers and all have the same rigwright as this machine."""
+    workers = client.nthreads()
+    if not workers:
+        todo = f"dask worker {address} --nthreads 2, where rigwright is installed"
+        raise UsageError("--executor", f"the scheduler {address} has no worker", "a worker at least", todo)
+    try:
+        hashes = client.run(sources, on_error="ignore")
+    except Exception as error:
+        found = f"a worker gives no answer that can be read about its version ({type(error).__name__})"
+        fix = "look at the workers' logs"
+        raise UsageError("--executor", found, "workers with the same rigwright", fix) from None
+    for worker in workers:
+        if hashes.get(worker) != sources():
+            problem = "it has another" if worker in hashes else "it has none that answers"
+            found = f"the worker {worker} must have the same rigwright as this machine, and {problem}"
+            fix = "install this one there, restart the worker"
+            raise UsageError("--executor", found, "one version everywhere", fix)
+
+
+class Workers:
+    """The workers of a client. `count`: how many there are, `threads`: how much work they do at a time, `lost`: why no work is answered
+    any more, "" as long as it is. These are looked up every POLL_S seconds."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.count, self.threads, self.lost = 0, 0, ""
+        self._look_up()
+        threading.Thread(target=self._keep_looking, daemon=True).start()
+
+    def _look_up(self) -> None:
+        try:
+            threads = self._client.nthreads()
+            self.count, self.threads = len(threads), sum(threads.values())
+        except Exception as error:  # Dask raises several types when its scheduler is gone
+            self.lost = f"the scheduler is gone ({type(error).__name__})"
+
+    def _keep_looking(self) -> None:
+        no_worker_s = 0.0
+        while not self.lost:
+            time.sleep(POLL_S)
+            self._look_up()
+            no_worker_s = 0.0 if self.count else no_worker_s + POLL_S
+            if no_worker_s > NO_WORKER_S:
+                self.lost = f"no worker has been there for {NO_WORKER_S:g} s"
+
+    def submit(self, function: Callable[..., str], *arguments: str) -> Any:
+        """A future of Dask with what the function returns on one of the workers."""
+        return self._client.submit(function, *arguments, pure=False)
+
+    def call_all(self, function: Callable[..., object], *arguments: str) -> None:
+        """Calls a function on every worker, beside its work, and does not wait for that."""
+
+        def call() -> None:
+            with suppress(Exception):  # the scheduler is gone: `lost` says so
+                self._client.run(function, *arguments, on_error="ignore")
+
+        threading.Thread(target=call, daemon=True).start()
+
+    @contextmanager
+    def events(self, topic: str, show: Callable[[object], object]) -> Iterator[None]:
+        """Inside it `show` gets what work logs under this topic (`Worker.log_event`), in a thread of the client."""
+        self._client.subscribe_topic(topic, lambda event: show(event[1]))
+        try:
+            yield
+        finally:
+            with suppress(Exception):
+                self._client.unsubscribe_topic(topic)

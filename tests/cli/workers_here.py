@@ -1,0 +1,67 @@
+"""Workers for `--executor` in this process: a slice is done while it is submitted, so its hosts may be simulated ones of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.cli import runner
+from rigwright.cli.slice_command import SliceCommand, SliceOrder
+from rigwright.fleet import dask_workers
+
+ADDRESS = "tcp://scheduler:8786"
+
+
+class WorkersHere:
+    """A worker whose files are in `folder`. `orders`: the texts that it got; `answer`: what it makes of the answer of the command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.count, self.threads, self.lost = folder, 1, 1, ""
+        self.orders: list[str] = []
+        self.told: list[tuple[str, ...]] = []
+        self.answer: Callable[[str], object] = str
+        self._show: Callable[[object], object] = str
+
+    def submit(self, _function: object, _run: str, order: str) -> Future[Any]:
+        """Does what the order says; returns a future that has ended."""
+        self.orders.append(order)
+        future: Future[Any] = Future()
+        future.set_result(self.answer(self._answer(order)))
+        return future
+
+    def _answer(self, order: str) -> str:
+        place, feed = self.folder / f"slice{len(self.orders)}", io.StringIO()
+        place.mkdir(parents=True)
+        command = SliceCommand(SliceOrder(**json.loads(order)), place, feed)
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(command.text):
+            patch.setenv("RIGWRIGHT_HISTORY", str(place / "history.sqlite"))
+            patch.setattr(runner, "on_worker", None)
+            command.run()
+        *events, document = feed.getvalue().splitlines()
+        for event in events:
+            self._show(event)
+        return document
+
+    def call_all(self, _function: object, *arguments: str) -> None:
+        """Notes what the workers are told."""
+        self.told.append(arguments)
+
+    @contextlib.contextmanager
+    def events(self, _topic: str, show: Callable[[object], object]) -> Iterator[None]:
+        """Shows the events of the hosts."""
+        self._show = show
+        yield
+
+
+def use(folder: Path, patch: pytest.MonkeyPatch) -> WorkersHere:
+    """Gives the hosts of each command with `--executor` to a worker in this process."""
+    made = WorkersHere(folder)
+    patch.setattr(dask_workers, "connected", lambda *_: contextlib.nullcontext(made))
+    return made
