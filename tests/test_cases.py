@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pynvml
 import pytest
@@ -28,7 +28,7 @@ from rigwright.core import features
 from rigwright.core.change import Note
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError
-from rigwright.engine.parameters import converted
+from rigwright.engine.parameters import converted, types
 from rigwright.engine.plugins import known
 from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, parsed
 from rigwright.facts.plain import plain
@@ -79,7 +79,7 @@ def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> 
 
 
 def _parameters(function: Any, given: dict[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(function)
+    hints = types(function)
     return {name: converted(value, hints[name], "case", name) for name, value in given.items()}
 
 

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from rigwright.core.desired import variable_names
+from rigwright.core import features
+from rigwright.core.desired import variable_names, variable_type
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.secrets import Secret
@@ -27,9 +28,13 @@ several nodes found, and the owner's templates."""
 
 @cache
 def types(function: Callable[..., Any]) -> dict[str, Any]:
-    """The type of every parameter that a task can give, by name."""
+    """The type of every parameter that a task can give, by name. Any stands for the type of a feature's variable of that name."""
     hints = get_type_hints(function)
-    return {name: hints[name] for name in _parameters(function) if name not in NOT_OF_TASKS}
+    return {
+        name: variable_type(name) if hints[name] is Any and name in features.variables() else hints[name]
+        for name in _parameters(function)
+        if name not in NOT_OF_TASKS
+    }
 
 
 @cache

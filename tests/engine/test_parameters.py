@@ -9,7 +9,6 @@ from typing import Any, get_args
 import pytest
 
 from rigwright import inventory
-from rigwright.core import features
 from rigwright.core.desired import Cuda, Driver, Limits, variable_names, variable_type
 from rigwright.core.errors import InputError
 from rigwright.engine import parameters, playbook, plugins
@@ -219,8 +218,6 @@ def test_a_parameter_named_like_a_variable_has_its_type(kind: plugins.Kind) -> N
             kinds = {one for one in get_args(hint) if one is not type(None)} or {hint}
             wanted = variables.get(parameter, hint)
             named = {getattr(one, "__name__", "") for one in kinds}
-            if hint is Any and parameter in features.variables():
-                continue  # a part of the system does not know the types of features
             if hint != wanted and wanted not in kinds and not (parameter == "rig" and named == {"Rig"}):
                 odd.append(f"{name}: {parameter}")
     assert odd == []

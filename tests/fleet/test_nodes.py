@@ -49,7 +49,8 @@ class Job:
 
     @property
     def bound(self) -> SimpleNamespace:
-        return SimpleNamespace(desired=SimpleNamespace(nodes=Nodes(port=self.port), training=None))
+        desired = SimpleNamespace(of_features={"nodes": Nodes(port=self.port)})
+        return SimpleNamespace(desired=desired)
 
 
 def _jobs(monkeypatch: pytest.MonkeyPatch, away: dict[str, int]) -> tuple[list[Any], list[list[str]]]:
