@@ -34,7 +34,7 @@ CATEGORIES = (
 """Work that counts by itself, also while a module is imported."""
 WORK = (
     ("YAML", ("/yaml/", "core/yaml_source.py", "core/schema.py")),
-    ("Jinja2: templates", ("/jinja2/", "core/rendering.py", "core/host_templates.py", "core/template_limits.py")),
+    ("Jinja2: templates", ("/jinja2/", "core/rendering.py", "core/host_templates.py")),
     ("Invoke: command line", ("/invoke/",)),
     ("SSH: login and channel", ("/paramiko/", "/cryptography/", "/fabric/", "rigwright/ssh/")),
     ("rich: text", ("/rich/", "rigwright/report/")),

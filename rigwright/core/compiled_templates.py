@@ -23,7 +23,7 @@ from rigwright.core import shipped_files
 from rigwright.core.once import once
 
 _OWN = Path(__file__)
-_MODULES = (_OWN, _OWN.with_name("rendering.py"), _OWN.with_name("template_limits.py"))
+_MODULES = (_OWN, _OWN.with_name("rendering.py"))
 _SUFFIXES = (".yml", ".j2")
 _MOST_BYTES = 4 << 20
 
