@@ -28,7 +28,7 @@ PACKAGES = (
 CATEGORIES = (
     ("regular expressions: compile", ("re/_parser.py", "re/_compiler.py", "sre_parse.py", "sre_compile.py")),
     ("dataclasses: make methods", ("/dataclasses.py", "core/lazy_dataclasses.py")),
-    ("catalogue: compiled parts", ("catalogue/compiled.py",)),
+    ("catalogue and templates: kept on disk", ("core/disk_cache.py",)),
     ("signatures and type hints", ("/inspect.py", "/typing.py")),
 )
 """Work that counts by itself, also while a module is imported."""

@@ -16,7 +16,7 @@ import jinja2.runtime
 from jinja2.environment import TemplateExpression
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from rigwright.core import compiled_templates, secrets
+from rigwright.core import disk_cache, secrets
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 
@@ -77,7 +77,7 @@ def needs_secret(text: str, values: Mapping[str, Any]) -> bool:
 @lru_cache(maxsize=4096)
 def names(text: str) -> frozenset[str]:
     """The variables that a template reads; none of one with a mistake, which fails when it is rendered."""
-    found: frozenset[str] = compiled_templates.compiled("names", text, lambda: _names(text))
+    found: frozenset[str] = disk_cache.template_code("names", text, lambda: _names(text))
     return found
 
 
@@ -111,7 +111,7 @@ def _short(expression: str) -> str:
 def _expression(text: str) -> Any:
     """The compiled expression; cached, because all hosts use it."""
     made_in = environment()
-    code = compiled_templates.compiled("expression", text, lambda: made_in.compile("{% set result = (" + text + ") %}"))
+    code = disk_cache.template_code("expression", text, lambda: made_in.compile("{% set result = (" + text + ") %}"))
     template = made_in.template_class.from_code(made_in, code, made_in.make_globals(None), None)
     return TemplateExpression(template, undefined_to_none=False)
 
@@ -120,7 +120,7 @@ def _expression(text: str) -> Any:
 def _template(text: str) -> jinja2.Template:
     """The compiled template; cached, because all hosts use it."""
     made_in = environment()
-    code = compiled_templates.compiled("template", text, lambda: made_in.compile(text))
+    code = disk_cache.template_code("template", text, lambda: made_in.compile(text))
     return made_in.template_class.from_code(made_in, code, made_in.make_globals(None), None)
 
 
