@@ -21,8 +21,9 @@ from rigwright.facts import Facts, gpu, pci
 from rigwright.facts import guard as guards
 from rigwright.facts import mig as instances
 from rigwright.facts import systemd as units
-from rigwright.facts.gpu import Gpu, NoGpus
+from rigwright.facts.gpu import Gpu
 from rigwright.facts.guard import GuardState
+from rigwright.facts.smi import NoGpus
 from rigwright.facts.systemd import GUARD_UNIT
 
 

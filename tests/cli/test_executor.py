@@ -18,6 +18,7 @@ from rigwright.core.command import Command, Result
 from rigwright.facts import files, gpu, pci
 from rigwright.fleet import dask_executor, slice_work
 from rigwright.operations import limits
+from tests import nvidia_smi
 from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
 from tests.fleet.fake_fleet import Answering, Fleet
@@ -85,7 +86,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
         watts = 200 if name in made.made else 300
         row = f"0, {UUID % name[-2:]}, 00000000:06:00.0, Tesla V100-SXM2-16GB, Enabled, {watts}.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312\n"
         said: dict[Command, str] = {
-            gpu.gpus.command: row,
+            gpu.gpus.command: nvidia_smi.xml("gpu.gpus", row),
             pci.gpus.command: "0000:06:00.0 0x030200 1db1 nvidia\n",
             gpu.locked.command: "b1 -\n",
         }
