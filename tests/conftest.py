@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 import hypothesis
 import pytest
 
-from rigwright.catalogue import compiled
-from rigwright.core import compiled_templates, secrets
+from rigwright.core import disk_cache, secrets
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.inventory import secret_sources
 from tests.report.chromium import Chromium
@@ -22,8 +21,7 @@ hypothesis.settings.register_profile("rigwright", deadline=None)
 hypothesis.settings.load_profile("rigwright")
 
 
-compiled.enabled = False  # tests replace what the catalogue is made of
-compiled_templates.enabled = False
+disk_cache.enabled = False  # tests replace what the catalogue is made of
 
 
 @pytest.fixture(scope="session", autouse=True)

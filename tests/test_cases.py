@@ -2,7 +2,8 @@
 
 Facts in a case are the host's output, and the real parsers read them: `stdout` (text), `code`, `stderr`; or `file`
 with `content`, `mode`, `owner`, `group`; or `absent: true`; or `shipped`, a file of rigwright, with its `mode`;
-or `now_plus_s`, the seconds since 1970 of this machine's clock plus a number.
+or `now_plus_s`, the seconds since 1970 of this machine's clock plus a number. A fact that reads the XML of nvidia-smi may have rows
+of cells in its place (nvidia_smi.py).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from rigwright.engine.parameters import converted, types
 from rigwright.engine.plugins import known
 from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, parsed
 from rigwright.facts.plain import plain
+from tests import nvidia_smi
 from tests.paths import CASES, ROOT
 
 
@@ -39,8 +41,11 @@ def _cases(kind: str) -> list[Any]:
     return [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in sorted((CASES / kind).glob("*/*.yml"))]
 
 
-def _result(given: Any) -> Result:
-    """Returns the result of the command as the case describes it."""
+def _result(given: Any, fact: str) -> Result:
+    """Returns the result of the command of a fact as the case describes it."""
+    if (name := fact.partition("(")[0]) in nvidia_smi.CELLS:
+        given = given if isinstance(given, dict) else {"stdout": given}
+        given = {**given, "stdout": nvidia_smi.xml(name, given.get("stdout", ""))}
     if isinstance(given, str):
         return Result(0, given.encode())
     if given.get("absent"):
@@ -74,7 +79,7 @@ def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> 
         except Missing as wanted:
             for fact in wanted.facts:
                 assert fact.name in answers, f"the case has no answer for the fact {fact.name}"
-                store.known[fact] = parsed(fact, _result(answers[fact.name]))
+                store.known[fact] = parsed(fact, _result(answers[fact.name], fact.name))
     raise AssertionError("facts that never settle")
 
 
@@ -167,7 +172,7 @@ def _fact(path: Path) -> tuple[Fact[Any], dict[str, Any]]:
 @pytest.mark.parametrize("path", _cases("facts"))
 def test_fact(path: Path) -> None:
     fact, case = _fact(path)
-    value = parsed(fact, _result(case["answer"]))
+    value = parsed(fact, _result(case["answer"], fact.name))
     if "unavailable" in case or "unreadable" in case:
         kind = Unavailable if "unavailable" in case else Unreadable
         assert isinstance(value, kind), value
@@ -200,7 +205,7 @@ def _damaged(answer: bytes, chance: random.Random) -> bytes:
 @pytest.mark.parametrize("path", _cases("facts"))
 def test_a_damaged_answer_is_a_value_or_a_refusal(path: Path) -> None:
     fact, case = _fact(path)
-    result, chance = _result(case["answer"]), random.Random(path.as_posix().partition("tests/")[2])
+    result, chance = _result(case["answer"], fact.name), random.Random(path.as_posix().partition("tests/")[2])
     for _ in range(40):
         parsed(fact, replace(result, stdout=_damaged(result.stdout, chance)))
 

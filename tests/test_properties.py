@@ -56,6 +56,7 @@ from rigwright.facts import grub as grub_facts
 from rigwright.facts.grub import default_entry
 from rigwright.facts.plain import plain
 from rigwright.operations import apt, driver, file, limits
+from tests import nvidia_smi
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 MY_GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -769,7 +770,8 @@ class Unit:
         """Returns the changes that `limits.boot` still makes. The GPUs are known: `limits.applied` asks for them in the same round."""
         store = FactStore()
         rows = (f"{n}, U{n}, 0000:0{n}:00.0, V100, Enabled, 200, 150, 300, 300, 1, 1, 1, 1" for n in range(self.listed))
-        store.known[gpu.gpus] = parsed(gpu.gpus, Result(0, "\n".join(rows).encode()))
+        smi = nvidia_smi.xml("gpu.gpus", "\n".join(rows)) or "<nvidia_smi_log></nvidia_smi_log>"
+        store.known[gpu.gpus] = parsed(gpu.gpus, Result(0, smi.encode()))
         for self.rounds in range(9):
             try:
                 yielded = list(limits.boot(store, limits=wanted, expected_gpus=4))

@@ -18,7 +18,7 @@ from lab.base.paths import CHECKOUT, INVENTORY, SSH_CONFIG
 from rigwright.core.command import Command
 from rigwright.core.control_characters import one_line
 from rigwright.engine import read_ahead
-from rigwright.ssh import merged_queries
+from rigwright.facts import merging
 
 _MOST = 14
 _PROGRAM = """
@@ -36,7 +36,7 @@ print(json.dumps([min(once(argv, base64.b64decode(stdin)) for _ in range(5)) for
 
 def once_each(commands: Sequence[Command]) -> list[Command]:
     """The commands as a batch asks them."""
-    merged = merged_queries.merged(tuple(commands))
+    merged = merging.merged(tuple(commands))
     inside = {number for one in merged for number in one.numbers}
     return [*(each for number, each in enumerate(commands) if number not in inside), *(one.command for one in merged)]
 

@@ -28,13 +28,13 @@ PACKAGES = (
 CATEGORIES = (
     ("regular expressions: compile", ("re/_parser.py", "re/_compiler.py", "sre_parse.py", "sre_compile.py")),
     ("dataclasses: make methods", ("/dataclasses.py", "core/lazy_dataclasses.py")),
-    ("catalogue: compiled parts", ("catalogue/compiled.py",)),
+    ("catalogue and templates: kept on disk", ("core/disk_cache.py",)),
     ("signatures and type hints", ("/inspect.py", "/typing.py")),
 )
 """Work that counts by itself, also while a module is imported."""
 WORK = (
     ("YAML", ("/yaml/", "core/yaml_source.py", "core/schema.py")),
-    ("Jinja2: templates", ("/jinja2/", "core/rendering.py", "core/host_templates.py", "core/template_limits.py")),
+    ("Jinja2: templates", ("/jinja2/", "core/rendering.py", "core/host_templates.py")),
     ("Invoke: command line", ("/invoke/",)),
     ("SSH: login and channel", ("/paramiko/", "/cryptography/", "/fabric/", "rigwright/ssh/")),
     ("rich: text", ("/rich/", "rigwright/report/")),

@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection
 from dataclasses import field, replace
 
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.drivers import Branch, branches
 from rigwright.catalogue.loader import table
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
@@ -47,7 +47,7 @@ class Advisories:
 
 
 @once
-@compiled
+@cached_on_disk
 def advisories() -> tuple[Advisory, ...]:
     """All bulletins, oldest first. Raises InputError."""
     rows = table("advisories.yml", Advisories, "advisories").advisories

@@ -8,11 +8,11 @@ from dataclasses import field
 from functools import lru_cache
 
 from rigwright.catalogue import drivers, gpus
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.devices import all_devices
 from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.gpus import VENDOR, Architecture, ClocksMhz, Flavour, Model, PeerToPeer, Power, Verb
 from rigwright.catalogue.loader import table
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -47,7 +47,7 @@ class Chips:
 
 
 @once
-@compiled
+@cached_on_disk
 def chip_table() -> Chips:
     """The table of chips.yml. Raises InputError."""
     return table("chips.yml", Chips, "chips")

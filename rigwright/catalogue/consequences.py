@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms, xids
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -29,7 +29,7 @@ class _Table:
 
 
 @once
-@compiled
+@cached_on_disk
 def consequences() -> Mapping[str, Consequence]:
     """All consequences by the key of the symptom, or `Xid 45`. Raises InputError for an invalid file."""
     source = document(loader.FOLDER / "consequences.yml")

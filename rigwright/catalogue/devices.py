@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.gpus import Model, models
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -56,7 +56,7 @@ class Device:
 
 
 @once
-@compiled
+@cached_on_disk
 def _table() -> tuple[str, Mapping[str, Device]]:
     path = loader.FOLDER / "devices.csv"
     try:

@@ -6,8 +6,8 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import field
 
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import table
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 
@@ -31,7 +31,7 @@ class Distributions:
 
 
 @once
-@compiled
+@cached_on_disk
 def distribution_table() -> Distributions:
     """The table of distributions.yml. Raises InputError."""
     return table("distributions.yml", Distributions, "releases")

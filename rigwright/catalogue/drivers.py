@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Literal
 
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.releases import PublishedRelease, published_drivers
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
@@ -101,21 +101,21 @@ class CudaTable:
 
 
 @once
-@compiled
+@cached_on_disk
 def driver_table() -> Drivers:
     """The table of drivers.yml. Raises InputError."""
     return table("drivers.yml", Drivers, "branches")
 
 
 @once
-@compiled
+@cached_on_disk
 def cuda_table() -> CudaTable:
     """The table of cuda.yml. Raises InputError."""
     return table("cuda.yml", CudaTable, "toolkits")
 
 
 @once
-@compiled
+@cached_on_disk
 def branches() -> Mapping[str, Branch]:
     """All driver branches by name, oldest first. Raises InputError.
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.compiled import compiled, part
 from rigwright.catalogue.loader import document, record
+from rigwright.core.disk_cache import cached_on_disk, read_or_make
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -204,7 +204,7 @@ def keys() -> list[str]:
 
 
 @once
-@compiled
+@cached_on_disk
 def models() -> Mapping[str, Model]:
     """All GPU models by key (file name). Raises InputError for an invalid file, and if two have the same PCI id."""
     by_key: dict[str, Model] = {}
@@ -226,7 +226,7 @@ def models() -> Mapping[str, Model]:
 @lru_cache(maxsize=64)
 def model(key: str) -> Model:
     """The model with a key of `keys()`; reads only its file. Raises InputError if the file is invalid."""
-    return part(f"gpus.model.{key}", lambda: record(loader.FOLDER / "gpus" / f"{key}.yml", Model))
+    return read_or_make(f"gpus.model.{key}", lambda: record(loader.FOLDER / "gpus" / f"{key}.yml", Model))
 
 
 @lru_cache(maxsize=64)
@@ -234,7 +234,7 @@ def model_of(device_id: str) -> Model | None:
     """The model with a PCI device id of four hexadecimal digits, or None. Reads only files that contain the id."""
     if not re.fullmatch(r"[0-9a-f]{4}", device_id):
         return None
-    return part(f"gpus.model_of.{device_id}", lambda: _model_of(device_id))
+    return read_or_make(f"gpus.model_of.{device_id}", lambda: _model_of(device_id))
 
 
 def _model_of(device_id: str) -> Model | None:

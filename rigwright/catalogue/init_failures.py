@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import document
 from rigwright.core import lazy_re
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -34,7 +34,7 @@ class _Table:
 
 
 @once
-@compiled
+@cached_on_disk
 def _table() -> _Table:
     """Raises InputError for a code that is no hexadecimal number and for a row without a source."""
     source = document(loader.FOLDER / "init_failures.yml")

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Literal
 
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.drivers import branches
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 
@@ -42,7 +42,7 @@ def builds(version: str, kernel: str) -> Answer:
 
 
 @once
-@compiled
+@cached_on_disk
 def newest_tried() -> str:
     """The newest kernel series in the table."""
     return max((last for branch in branches().values() for last in branch.builds_to_kernel.values()), key=numbers)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import table
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
@@ -53,7 +53,7 @@ class _Sets:
 
 
 @once
-@compiled
+@cached_on_disk
 def sets() -> Mapping[str, Libraries]:
     """All sets by name, in order of preference. Raises InputError."""
     return table("nccl_wheels.yml", _Sets, "sets").sets

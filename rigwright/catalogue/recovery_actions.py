@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.symptoms import Level
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 
@@ -28,7 +28,7 @@ class _Actions:
 
 
 @once
-@compiled
+@cached_on_disk
 def all_recovery_actions() -> Mapping[str, RecoveryAction]:
     """All steps by nvidia-smi's words for them (Reset, Drain P2P). Raises InputError."""
     return table("recovery_actions.yml", _Actions, "actions").actions

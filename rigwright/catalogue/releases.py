@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Literal, cast, get_args
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.compiled import compiled
 from rigwright.core import shipped_files
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
@@ -80,21 +80,21 @@ class Update:
 
 
 @once
-@compiled
+@cached_on_disk
 def release_table() -> ReleaseTable:
     """The table of releases.csv. Raises InputError."""
     return parsed(file_text(loader.FOLDER / FILE, SHOWN), SHOWN)
 
 
 @once
-@compiled
+@cached_on_disk
 def published_drivers() -> Mapping[str, Mapping[str, PublishedRelease]]:
     """The driver releases of the table by branch and version, oldest first. Raises InputError."""
     return _by_branch("driver")
 
 
 @once
-@compiled
+@cached_on_disk
 def published_toolkits() -> Mapping[str, Mapping[str, PublishedRelease]]:
     """The CUDA releases of the table by toolkit (13.2) and version (13.2.1), oldest first. Raises InputError."""
     return _by_branch("cuda")

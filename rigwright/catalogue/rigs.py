@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from rigwright.catalogue import cards, drivers, gpus, loader
-from rigwright.catalogue.compiled import part
 from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.loader import document, record
 from rigwright.core.desired import Limits
+from rigwright.core.disk_cache import read_or_make
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import Branch, BusId, Release
@@ -169,7 +169,7 @@ def _read(name: str, folder: Path | None, _changed_ns: int) -> Rig:
     files = _files(folder)
     if folder and any(path.parent == folder for path in files.values()):
         return _checked(name, files)  # a rig of the user, or one that may be a variant of one
-    return part(f"rigs.{name}", lambda: _checked(name, files))
+    return read_or_make(f"rigs.{name}", lambda: _checked(name, files))
 
 
 def _checked(name: str, files: Mapping[str, Path]) -> Rig:

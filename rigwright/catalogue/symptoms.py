@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import document
 from rigwright.core import lazy_re
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -169,7 +169,7 @@ class _Xids:
 
 
 @once
-@compiled
+@cached_on_disk
 def all_symptoms() -> Mapping[str, Symptom]:
     """All symptoms by key. Raises InputError for an unknown key and a wrong type; `check_symptoms` checks the rest."""
     source = document(loader.FOLDER / "symptoms.yml")
@@ -218,7 +218,7 @@ def _xid_table(_folder: Path) -> _Xids:
 
 
 @once
-@compiled
+@cached_on_disk
 def xids() -> Mapping[int, Xid]:
     """All Xids by code. Raises InputError for an invalid code or an unknown action."""
     table = _xid_table(loader.FOLDER)

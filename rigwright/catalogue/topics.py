@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -60,7 +60,7 @@ def plain(text: str) -> str:
 
 
 @once
-@compiled
+@cached_on_disk
 def topics() -> Mapping[str, Topic]:
     """All topics by key. Raises InputError for an invalid file, and for an example that no pattern of its topic matches."""
     return {path.stem: _read(path) for path in _paths()}

@@ -6,9 +6,9 @@ import datetime
 from collections.abc import Collection
 from dataclasses import field
 
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import Release
@@ -54,7 +54,7 @@ def _before(version: str) -> str:
 
 
 @once
-@compiled
+@cached_on_disk
 def torch_wheels() -> Wheels:
     """The table of torch.yml. Raises InputError."""
     return table("torch.yml", Wheels, "wheels")

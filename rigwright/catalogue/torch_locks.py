@@ -9,10 +9,10 @@ from dataclasses import field
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import torch_wheel
-from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.gpus import Architecture, Model
 from rigwright.catalogue.loader import table
 from rigwright.core.desired import Driver
+from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import HostError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
@@ -68,7 +68,7 @@ class _Locks:
 
 
 @once
-@compiled
+@cached_on_disk
 def locks() -> Mapping[str, Lock]:
     """All locks by the name of their line, oldest CUDA first. Raises InputError."""
     return table("torch_locks.yml", _Locks, "locks").locks

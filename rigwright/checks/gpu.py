@@ -19,7 +19,8 @@ from rigwright.driver.start_failure import StartFailure, StartFailures, start_fa
 from rigwright.facts import Facts, gpu, pci
 from rigwright.facts import mig as instances
 from rigwright.facts import systemd as units
-from rigwright.facts.gpu import Gpu, NoGpus
+from rigwright.facts.gpu import Gpu
+from rigwright.facts.smi import NoGpus
 from rigwright.facts.systemd import GUARD_UNIT
 
 

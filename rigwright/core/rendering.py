@@ -14,8 +14,9 @@ import jinja2
 import jinja2.meta
 import jinja2.runtime
 from jinja2.environment import TemplateExpression
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from rigwright.core import compiled_templates, secrets, template_limits, work_limits
+from rigwright.core import disk_cache, secrets
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 
@@ -27,9 +28,9 @@ Jinja2 made of a template with too many blocks or brackets inside each other."""
 
 
 @lru_cache(maxsize=1)
-def environment() -> template_limits.Environment:
-    """A sandboxed, strict and limited Jinja2 environment. Like Ansible, it keeps the last newline and drops that after a block."""
-    environment = template_limits.Environment(
+def environment() -> jinja2.Environment:
+    """A sandboxed and strict Jinja2 environment. Like Ansible, it keeps the last newline and drops that after a block."""
+    environment = ImmutableSandboxedEnvironment(
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False
     )
     environment.context_class = _Context
@@ -76,15 +77,15 @@ def needs_secret(text: str, values: Mapping[str, Any]) -> bool:
 @lru_cache(maxsize=4096)
 def names(text: str) -> frozenset[str]:
     """The variables that a template reads; none of one with a mistake, which fails when it is rendered."""
-    found: frozenset[str] = compiled_templates.compiled("names", text, lambda: _names(text))
+    found: frozenset[str] = disk_cache.template_code("names", text, lambda: _names(text))
     return found
 
 
 def _names(text: str) -> frozenset[str]:
     try:
-        tree = environment().parse(bounded(text))
+        tree = environment().parse(text)
         return frozenset(jinja2.meta.find_undeclared_variables(tree)) - {*environment().globals}
-    except (jinja2.TemplateError, work_limits.LimitExceeded, *_FAILURES):
+    except (jinja2.TemplateError, *_FAILURES):
         return frozenset()
 
 
@@ -92,30 +93,14 @@ def evaluate(expression: str, values: Mapping[str, Any], where: str) -> Any:
     """The value of an expression (of `when:`, or a single `{{ }}`) with its type. Raises InputError if it fails."""
     shown = _short(expression)
     try:
-        with work_limits.counted():
-            work_limits.spend(_STEPS)
-            value = _expression(bounded(expression))(dict(values))
+        value = _expression(expression)(dict(values))
         if isinstance(value, jinja2.Undefined):
             value._fail_with_undefined_error()
-    except work_limits.LimitExceeded as error:
-        raise InputError(where, f"'{shown}': {error}", _SMALLER) from None
     except jinja2.TemplateError as error:
         raise InputError(where, f"'{shown}': {error.message}", "an expression of defined variables") from None
     except _FAILURES as error:
         raise InputError(where, f"'{shown}': {message(error)}", "an expression that has a value") from None
     return value
-
-
-_STEPS = 10
-"""The steps that one template counts besides its own: beginning an evaluation takes as long as ten turns of a loop."""
-_SMALLER = "a template that needs less"
-
-
-def bounded(text: str) -> str:
-    """The text of a template. Raises LimitExceeded for one that is too long to compile."""
-    if len(text) > template_limits.MOST_TEXT:
-        raise work_limits.LimitExceeded(f"more than {template_limits.MOST_TEXT >> 10} KiB of template")
-    return text
 
 
 def _short(expression: str) -> str:
@@ -126,7 +111,7 @@ def _short(expression: str) -> str:
 def _expression(text: str) -> Any:
     """The compiled expression; cached, because all hosts use it."""
     made_in = environment()
-    code = compiled_templates.compiled("expression", text, lambda: made_in.expression_code(text))
+    code = disk_cache.template_code("expression", text, lambda: made_in.compile("{% set result = (" + text + ") %}"))
     template = made_in.template_class.from_code(made_in, code, made_in.make_globals(None), None)
     return TemplateExpression(template, undefined_to_none=False)
 
@@ -135,21 +120,16 @@ def _expression(text: str) -> Any:
 def _template(text: str) -> jinja2.Template:
     """The compiled template; cached, because all hosts use it."""
     made_in = environment()
-    code = compiled_templates.compiled("template", text, lambda: made_in.compile(text))
+    code = disk_cache.template_code("template", text, lambda: made_in.compile(text))
     return made_in.template_class.from_code(made_in, code, made_in.make_globals(None), None)
 
 
 def render_text(text: str, values: Mapping[str, Any], where: str, *, lines: bool = False) -> str:
     """Renders a text. Raises InputError with `where`, and with the line in the text if `lines` is true."""
     try:
-        with work_limits.counted():
-            work_limits.spend(_STEPS)
-            return _template(bounded(text)).render(dict(values))
+        return _template(text).render(dict(values))
     except jinja2.TemplateSyntaxError as error:
         raise InputError(f"{where}:{error.lineno}", f"template error: {error.message}", "valid Jinja2") from None
-    except work_limits.LimitExceeded as error:
-        at = f"{where}:{_line(error)}" if lines else where
-        raise InputError(at, f"template error: {error}", _SMALLER) from None
     except jinja2.TemplateError as error:
         at = f"{where}:{_line(error)}" if lines else where
         raise InputError(at, f"template error: {error.message}", "defined variables") from None

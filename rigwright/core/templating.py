@@ -5,13 +5,14 @@ What a template makes of a secret is a secret, and is made when it is needed.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NewType
 
-from rigwright.core import lazy_re, work_limits, yaml_source
+from rigwright.core import lazy_re, yaml_source
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -54,9 +55,9 @@ def settled(
     """
     at = origins or {}
     done: dict[str, Any] = {}
-    with work_limits.counted():
+    with contextlib.suppress(RecursionError):  # lists that hold themselves
         for _ in range(5):
-            templated = [name for name, value in variables.items() if has_template(value, at.get(name, where))]
+            templated = [name for name, value in variables.items() if has_template(value)]
             if not templated:
                 done.update(variables)  # secrets are rendered later, with these
                 return done
@@ -69,34 +70,19 @@ def settled(
     raise InputError(at.get(name, where), f"the variable '{name}' refers to itself", "variables without a cycle")
 
 
-def has_template(value: Any, where: str = "") -> bool:
-    """Whether a value contains a template at any depth; a secret does if its text is known and is one.
-
-    Raises InputError with `where` for a value that has too many parts.
-    """
-    try:
-        with work_limits.counted():
-            return _has_template(value)
-    except (work_limits.LimitExceeded, RecursionError) as error:
-        raise _too_large(where, error) from None
+MOST_TEXT = 64 << 10
+"""The most characters of a template in a variable: texts of variables that refer to each other grow with each round."""
 
 
-def _too_large(where: str, error: Exception) -> InputError:
-    found = str(error) if isinstance(error, work_limits.LimitExceeded) else "too many brackets inside each other"
-    return InputError(where, f"templates in templates: {found}", "a smaller value")
-
-
-def _has_template(value: Any) -> bool:
-    work_limits.spend()
-    if type(value) is str:
-        return "{{" in value or "{%" in value
-    if isinstance(value, Secret):
-        return value.known and _has_template(value.value)
+def has_template(value: Any) -> bool:
+    """Whether a value contains a template at any depth; a secret does if its text is known and is one."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value
+    if isinstance(value, Secret):
+        return value.known and has_template(value.value)
     if isinstance(value, Mapping):
-        return any(map(_has_template, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(_has_template, value))
+        return any(map(has_template, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(has_template, value))
 
 
 def fill(
@@ -113,18 +99,9 @@ def fill(
     """
     if later is None:
         later = variables
-    try:
-        with work_limits.counted():
-            return _filled_value(value, variables, where, closed, later)
-    except (work_limits.LimitExceeded, RecursionError) as error:
-        raise _too_large(where, error) from None
-
-
-def _filled_value(value: Any, variables: Mapping[str, Any], where: str, closed: str, later: Mapping[str, Any]) -> Any:
-    work_limits.spend()
     if isinstance(value, Mapping):
         places = value.where if isinstance(value, YamlMapping) else lambda _key: where
-        items = {key: _filled_value(item, variables, places(key), closed, later) for key, item in value.items()}
+        items = {key: fill(item, variables, places(key), closed, later) for key, item in value.items()}
         if all(items[key] is value[key] for key in items):
             return value
         if not isinstance(value, YamlMapping):
@@ -133,13 +110,15 @@ def _filled_value(value: Any, variables: Mapping[str, Any], where: str, closed: 
         filled.path, filled.line, filled.lines = value.path, value.line, value.lines
         return filled
     if isinstance(value, (list, tuple)):
-        changed = [_filled_value(item, variables, where, closed, later) for item in value]
+        changed = [fill(item, variables, where, closed, later) for item in value]
         return value if all(new is old for new, old in zip(changed, value, strict=True)) else changed
-    if not _has_template(value):
+    if not has_template(value):
         return value
-    from rigwright.core.rendering import bounded, names, needs_secret
+    from rigwright.core.rendering import names, needs_secret
 
-    text: str = bounded(value.value if isinstance(value, Secret) else value)
+    text: str = value.value if isinstance(value, Secret) else value
+    if len(text) > MOST_TEXT:
+        raise InputError(where, f"more than {MOST_TEXT >> 10} KiB of template", "a smaller template")
     if closed and (unknown := names(text) - {*variables}):
         return Secret(partial(_unknown, text, unknown, where, closed))
     if isinstance(value, Secret) or needs_secret(text, variables):

@@ -12,8 +12,9 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId, bus_id
 from rigwright.driver.load_failure import LONGEST, complaints
 from rigwright.facts import Facts, Unavailable, Unreadable, kernel_log, pci
-from rigwright.facts.gpu import Gpu, NoGpus
+from rigwright.facts.gpu import Gpu
 from rigwright.facts.pci import PciGpu
+from rigwright.facts.smi import NoGpus
 
 _LOOK = "sudo dmesg | grep NVRM, and invoke explain with its first line"
 

@@ -6,7 +6,7 @@ collects the missing facts of all steps, reads them in one script and calls agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
@@ -45,6 +45,19 @@ class Fact(Generic[T]):
 
     def __hash__(self) -> int:
         return hash(self.name)  # Python keeps the hash of a text; that of all fields takes ten times as long
+
+
+@dataclass(frozen=True)
+class Merger:
+    """How commands of several facts that differ only in what they ask for become one (merging.py).
+
+    `kind`: what commands must have in common to be merged; a false value for a command that is asked alone. `together`: the command that asks for all. `split`:
+    the answer of each command, from the answer to all of them; None where they cannot be told apart with certainty.
+    """
+
+    kind: Callable[[Command], Hashable]
+    together: Callable[[Sequence[Command]], Command]
+    split: Callable[[Result, tuple[Command, ...]], Sequence[Result] | None]
 
 
 def whole(value: T) -> T:

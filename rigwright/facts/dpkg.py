@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 from rigwright.core import host_text, lazy_re
-from rigwright.core.command import Result, command, script
+from rigwright.core.command import Command, Result, command, script
 from rigwright.core.host_folders import STATE
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.facts import Fact, Unreadable
+from rigwright.facts import Fact, Merger, Unreadable
 from rigwright.facts.installed import INSTALLED
 
 
@@ -49,6 +51,46 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
 def matching(*globs: str) -> Fact[dict[str, Package]]:
     """The installed packages whose names match."""
     return dataclasses.replace(packages(*globs), name=f"dpkg.matching({','.join(globs)})")
+
+
+def _form(cmd: Command) -> str:
+    """The form of the rows that a command of `packages` asks for; "" for another command."""
+    argv = cmd.argv
+    asks = argv[:3] == ("dpkg-query", "-W", "-f") and argv[4:5] == ("--",) and argv[3].startswith("${Package}\\t")
+    return argv[3] if asks else ""
+
+
+def _together(commands: Sequence[Command]) -> Command:
+    patterns = dict.fromkeys(pattern for one in commands for pattern in one.argv[5:])
+    return dataclasses.replace(commands[0], argv=(*commands[0].argv[:5], *patterns))
+
+
+def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
+    """The rows whose package matches a pattern of the command, in the order of the answer; exit code 1 where a pattern has none."""
+    if result.code not in (0, 1):
+        return None
+    rows = [(row.partition("\t")[0], row) for row in result.lines]
+    answers = []
+    for one in commands:
+        patterns = one.argv[5:]
+        if any(set(pattern) & set("[]\\:") for pattern in patterns):
+            return None
+        names = frozenset(pattern for pattern in patterns if not set(pattern) & set("*?"))
+        globs = [pattern for pattern in patterns if pattern not in names]
+        own = [(name, row) for name, row in rows if name in names or any(fnmatchcase(name, glob) for glob in globs)]
+        found = {name for name, _ in own}
+        unknown = [
+            pattern
+            for pattern in patterns
+            if pattern not in found and not (pattern in globs and any(fnmatchcase(name, pattern) for name in found))
+        ]
+        error = "".join(f"dpkg-query: no packages found matching {pattern}\n" for pattern in unknown)
+        text = "".join(f"{row}\n" for _, row in own)
+        answers.append(Result(1 if unknown else 0, text.encode(), error.encode()))
+    return answers
+
+
+MERGER = Merger(_form, _together, _split)
 
 
 def _audit(result: Result) -> str:

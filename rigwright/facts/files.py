@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rigwright.core import host_text
-from rigwright.core.command import Result, script
+from rigwright.core.command import Command, Result, script
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.facts import Fact, Unreadable
+from rigwright.facts import Fact, Merger, Unreadable
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,64 @@ def file(path: str) -> Fact[File | None]:
 @lru_cache(maxsize=1024)
 def _of(path: str) -> Fact[File | None]:
     return Fact(f"files.file({path})", script(_SCRIPT, path, reads=True), _file)
+
+
+def _asks_for_file(command: Command) -> bool:
+    return command.argv[2:4] == (_SCRIPT, "sh")
+
+
+_SCRIPT_OF_SEVERAL = """
+count=$#
+for file; do if [ -e "$file" ] || [ -L "$file" ]; then set -- "$@" "$file"; echo here; else echo absent; fi; done
+shift $count
+[ $# = 0 ] && exit
+about=$(stat -c '%F|%a|%U|%G|%s' -- "$@") || exit 1
+echo "$about"
+while IFS='|' read -r kind mode user group size; do
+  file=$1; shift
+  case $kind in regular*) if [ "$size" -le 65536 ]; then set -- "$@" "$file"; else sha256sum <"$file" || exit 1; fi;; esac
+done <<.
+$about
+.
+echo data
+[ $# = 0 ] || exec cat -- "$@"
+"""
+
+
+def _together(commands: Sequence[Command]) -> Command:
+    paths = (command.argv[4] for command in commands)
+    return script(_SCRIPT_OF_SEVERAL, *paths, timeout_s=commands[0].timeout_s, reads=True)
+
+
+def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
+    """What the script of one file prints: its properties and its content, or the checksum of a large one. None if a file changed
+    meanwhile, so that the contents have not the sizes that they had."""
+    head, marker, data = result.stdout.partition(b"\ndata\n")
+    lines = host_text.lines(head.decode("utf-8", "surrogateescape"))
+    here, rest = lines[: len(commands)], lines[len(commands) :]
+    if result.code or len(here) != len(commands) or set(here) - {"here", "absent"}:
+        return None
+    count = here.count("here")
+    if not count:
+        return [Result(0, b"absent\n", result.stderr)] * len(commands) if not any(rest) else None
+    abouts, sums = rest[:count], rest[count:]
+    if not marker or len(abouts) != count or any(about.count("|") != 4 for about in abouts):
+        return None
+    answers, position = [], 0
+    for state in here:
+        if state == "absent":
+            answers.append(Result(0, b"absent\n"))
+            continue
+        about = abouts.pop(0)
+        content, size = b"", int(about.rpartition("|")[2])
+        if about.startswith("regular") and size > 65536:
+            if not sums:
+                return None
+            content = sums.pop(0).encode() + b"\n"
+        elif about.startswith("regular"):
+            content, position = data[position : position + size], position + size
+        answers.append(Result(0, about.encode("utf-8", "surrogateescape") + b"\n" + content))
+    return answers if position == len(data) and not sums else None
+
+
+MERGER = Merger(_asks_for_file, _together, _split)

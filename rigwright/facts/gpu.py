@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from typing import Any
 
-from rigwright.core import host_text, lazy_re
-from rigwright.core.command import Command, Result, command, script
+from rigwright.core import host_text
+from rigwright.core.command import Result, script
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.core.schema import BusId, bus_id
+from rigwright.core.schema import BusId
 from rigwright.facts import Fact, Unavailable, whole
-
-
-class NoGpus(Unavailable):
-    """nvidia-smi runs with a loaded driver, and lists no GPU."""
+from rigwright.facts.smi import ASK, XML, answered, is_lost, number, of_those_left, query, value
+from rigwright.facts.smi_xml import Reading, power, readings
 
 
 @dataclass(frozen=True)
@@ -55,161 +51,55 @@ class Gpu:
         return self.application_clocks is None and not self.lost
 
 
-QUERY = (
-    "index,uuid,pci.bus_id,name,persistence_mode,power.limit,power.min_limit,power.max_limit,power.default_limit,"
-    "clocks.applications.memory,clocks.applications.graphics,clocks.default_applications.memory,clocks.default_applications.graphics"
-)
-
-
-def answered(result: Result) -> str:
-    """nvidia-smi's stdout, also with status 14 (a corrupted infoROM). Raises Unavailable with its message if it failed, NoGpus if it
-    lists none."""
-    if result.code == 127 or "not found" in result.error_text or "No such file" in result.error_text:
-        raise Unavailable("nvidia-smi is not installed")
-    text = "\n".join(line for line in host_text.lines(result.text.strip()) if not line.startswith("WARNING:"))
-    if result.code not in (0, 14) or text.startswith("No devices"):
-        lines = host_text.lines(text or result.error_text)
-        kind = NoGpus if text.startswith("No devices") else Unavailable
-        raise kind(f"nvidia-smi says: {lines[0] if lines else f'nothing (exit {result.code})'}")
-    return text
-
-
-_NONE = (
-    "[N/A]",
-    "N/A",
-    "[Not Supported]",
-    "[Not Found]",
-    "[Function Not Found]",
-    "[Requested functionality has been deprecated]",
-)
-_BROKEN = ("ERR!", "[GPU is lost]", "[Unknown Error]", "[GPU requires reset]", "[Insufficient Permissions]")
-
-
-def number(word: str) -> float:
-    """A number of nvidia-smi's output without its unit. Raises ValueError for other text, also for nan and inf."""
-    if not re.fullmatch(r"-?[0-9]{1,12}(\.[0-9]{1,12})?", word):
-        raise ValueError(f"{word[:40]!r} is no number")
-    return float(word)
-
-
-def _number(word: str) -> float | None:
-    return None if word in _NONE else number(word)
-
-
-def _pair(memory: str, graphics: str) -> ClockPair | None:
-    first, second = _number(memory), _number(graphics)
-    return None if first is None or second is None else ClockPair(int(first), int(second))
-
-
-LOST = "Unable to determine the device handle"
-"""How nvidia-smi's output begins when a GPU is lost. It then reports no other GPU."""
-_LOST = lazy_re.compile(rf"{LOST} for GPU ?\d{{0,4}}:? ?([0-9A-Fa-f:.]{{7,16}}): (.+)")
-
-
-def lost(text: str) -> dict[BusId, str]:
-    """The messages of nvidia-smi about GPUs that it cannot reach, by bus id."""
-    return {bus_id(match[1]): match[2].split(".")[0].strip() or "lost" for match in _LOST.finditer(text)}
+_MOST_WATTS = 10_000
 
 
 def _gpus(result: Result) -> tuple[Gpu, ...]:
-    rows = _table(result)
-    gpus = [_lost(at, problem) for at, problem in lost(result.text).items()]
-    for row in rows:
-        if len(row) != 13:
-            raise ValueError(f"{len(row)} columns, not 13")
-        broken = next((cell for cell in row if cell in _BROKEN), "")
-        if broken:
-            names = ("" if cell in _BROKEN else cell for cell in (row[1], row[3]))
-            gpus.append(_lost(bus_id(row[2]), broken.strip("[]"), host_text.integer(row[0]), *names))
-        else:
-            gpus.append(_gpu(row))
+    gpus = [_gpu(index, reading) for index, reading in enumerate(readings(result))]
     return tuple(sorted(gpus, key=lambda gpu: gpu.bus_id))
 
 
-def _table(result: Result) -> list[list[str]]:
-    """The cells of all GPUs that are not lost."""
-    try:
-        return list(csv.reader(of_those_left(result), skipinitialspace=True))
-    except csv.Error as error:
-        raise ValueError(str(error)) from None
+def _gpu(index: int, reading: Reading) -> Gpu:
+    if not reading.texts:
+        return _without_values(-1, "", reading.bus_id, "", reading.lost)
+    uuid, name = reading.text("uuid") or "", reading.text("product_name") or ""
+    persistence = reading.yes("persistence_mode")
+    now = reading.number(*power("requested_power_limit", "power_limit"))
+    least, most, default = (reading.number(*power(f"{kind}_power_limit")) for kind in ("min", "max", "default"))
+    clocks = _pair(reading, "applications_clocks"), _pair(reading, "default_applications_clocks")
+    if reading.unread:
+        return _without_values(index, uuid, reading.bus_id, name, reading.unread[0].partition(": ")[2])
+    for limit in (now, default):
+        _require_possible(limit, least or 0, most or _MOST_WATTS)
+    return Gpu(index, uuid, reading.bus_id, name, persistence, now, least, most, default, *clocks)
 
 
-def _lost(at: str, problem: str, index: int = -1, uuid: str = "", name: str = "") -> Gpu:
-    return Gpu(index, uuid, at, name, None, None, None, None, None, None, None, problem)
+def _without_values(index: int, uuid: str, at: BusId, name: str, lost: str) -> Gpu:
+    return Gpu(index, uuid, at, name, None, None, None, None, None, None, None, lost)
 
 
-def _gpu(row: list[str]) -> Gpu:
-    state = None if row[4] in _NONE else {"Enabled": True, "Disabled": False}[row[4]]
-    now, least, most, default = (_number(word) for word in row[5:9])
-    clocks = (_pair(row[9], row[10]), _pair(row[11], row[12]))
-    return Gpu(host_text.integer(row[0]), row[1], bus_id(row[2]), row[3], state, now, least, most, default, *clocks)
+def _pair(reading: Reading, group: str) -> ClockPair | None:
+    memory, graphics = reading.whole(f"{group}/mem_clock"), reading.whole(f"{group}/graphics_clock")
+    return None if memory is None or graphics is None else ClockPair(memory, graphics)
 
 
-ASK = f"""
-ask() {{
-  out=$(nvidia-smi "$@" 2>&1); code=$?
-  case $out in *"{LOST}"*) ;; *) printf '%s\\n' "$out"; return $code;; esac
-  for device in /sys/bus/pci/drivers/nvidia/????:*; do
-    one=$(nvidia-smi "$@" -i "${{device##*/}}" 2>&1)
-    case $? in 0|14) ;; *) one="{LOST} for GPU ${{device##*/}}: ${{one##*: }}";; esac
-    [ -z "$one" ] || printf '%s\\n' "$one"
-  done
-  return $code
-}}
-"""
-"""A shell function that runs nvidia-smi. If a GPU is lost, nvidia-smi reports no GPU at all; then it queries each alone."""
+def _require_possible(limit: float | None, least: float, most: float) -> None:
+    """Raises ValueError for a power limit that cannot be. From 535 on nvidia-smi reads them for the XML by a call whose failure it does not
+    notice: then it writes what was in its memory."""
+    if limit is not None and not (limit > 0 and least <= limit <= most <= _MOST_WATTS):
+        raise ValueError(f"a power limit of {limit:g} W between {least:g} and {most:g} W")
 
 
-def query(words: str) -> Command:
-    """A fact from a query of nvidia-smi that works also if a GPU is lost; `of_those_left` returns its rows."""
-    return script(ASK + 'ask "$1" --format=csv,noheader,nounits', words, timeout_s=60, reads=True)
-
-
-def of_those_left(result: Result) -> list[str]:
-    """The rows of all GPUs that are not lost. Raises Unavailable if there are none."""
-    rows = [line for line in result.lines if line.strip()]
-    left = [line for line in rows if not _LOST.match(line.strip())]
-    return left if 0 < len(left) < len(rows) else host_text.lines(answered(result))
-
-
-_XML = """
-cards() { { nvidia-smi -q -x "$@" 2>&1; echo "code $?"; } | grep -v -e '<supported_graphics_clock>' -e '^[[:space:]]*$'; }
-out=$(cards); code=${out##*code }
-case $out in *"@LOST@"*) ;; *) printf '%s\\n' "${out%code *}"; exit $code;; esac
-for device in /sys/bus/pci/drivers/nvidia/????:*; do
-  one=$(cards -i "${device##*/}"); status=${one##*code }; one=${one%code *}
-  case $status in 0|14) ;; *) one="@LOST@ for GPU ${device##*/}: ${one##*: }";; esac
-  [ -z "$one" ] || printf '%s\\n' "$one"
-done
-exit $code
-""".replace("@LOST@", LOST)
-XML = script(_XML, timeout_s=60, reads=True)
-"""Prints `nvidia-smi -q -x`, for each GPU alone if one is lost, without the lists of supported clocks, which are 90 % of it. In a
-batch with queries of fields it answers in their place (ssh/merged_queries.py)."""
-
-_LINKS = """
-status=$(ask nvlink -s); code=$?
-printf '%s\\n' "$status"
-case $status in *'Link '[0-9]*) ;; *) exit $code;; esac  # no link: no peers either
-echo '--- peers'; ask nvlink -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
-echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]' -e 'Link [0-9]*: [0-9]* .* errors'
-exit $code
-"""
-LINKS = script(ASK + _LINKS, timeout_s=60, reads=True)
-"""Prints the state of all NVLinks, and after `--- peers` and `--- errors` where each ends and what it counted. In a batch with gpu.nvml that document
-answers in its place (ssh/merged_queries.py)."""
-
-
-gpus = Fact("gpu.gpus", query(f"--query-gpu={QUERY}"), _gpus, kept=whole)
+gpus = Fact("gpu.gpus", XML, _gpus, kept=whole)
 """All GPUs of the driver, also lost ones."""
 
 
 def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
     pairs_of: dict[str, list[ClockPair]] = {}
-    for row in _table(result):
-        pair = None if any(cell in _BROKEN for cell in row) else _pair(row[1], row[2])
-        if pair:
-            pairs_of.setdefault(row[0], []).append(pair)
+    for row in of_those_left(result):
+        uuid, memory, graphics = (value(cell)[0] for cell in row.split(", "))
+        if uuid and memory and graphics:
+            pairs_of.setdefault(uuid, []).append(ClockPair(int(number(memory)), int(number(graphics))))
     return {uuid: tuple(pairs) for uuid, pairs in pairs_of.items()}
 
 
@@ -231,37 +121,36 @@ class EccMode:
     lost: str = ""
 
 
-def two_modes(result: Result) -> list[tuple[str, BusId, str, bool | None, bool | None, str]]:
-    """The rows of a query for uuid, bus id, name, and a mode now and after the next boot or reset; the last is the driver's word for a
-    GPU that is lost. The modes are None where a GPU does not have them."""
-    rows: list[tuple[str, BusId, str, bool | None, bool | None, str]] = [
-        ("", BusId(at), "", None, None, problem) for at, problem in lost(result.text).items()
-    ]
-    for uuid, at, name, *states in _table(result):
-        if len(states) != 2:
-            raise ValueError(f"{3 + len(states)} columns, not 5")
-        broken = next((cell for cell in (uuid, name, *states) if cell in _BROKEN), "")
-        now, then = (None if broken or cell in _NONE else {"Enabled": True, "Disabled": False}[cell] for cell in states)
-        rows.append((uuid, bus_id(at), name, now, then, broken.strip("[]")))
-    return sorted(rows, key=lambda row: row[1])
+Modes = tuple[str, BusId, str, bool | None, bool | None, str]
+"""UUID, bus id and name of a GPU, a mode now and after the next boot or reset, and the driver's message for a GPU that is lost. The modes are
+None where a GPU does not have them."""
+
+
+def modes_of(result: Result, now: str, then: str) -> list[Modes]:
+    """The modes of all GPUs whose fields have these paths, in the order of the bus. Raises Unavailable, ValueError as smi_xml.readings."""
+    rows: list[Modes] = []
+    for reading in sorted(readings(result), key=lambda one: one.bus_id):
+        uuid, name = reading.text("uuid") or "", reading.text("product_name") or ""
+        modes = reading.yes(now), reading.yes(then)
+        problem = reading.unread[0].partition(": ")[2] if reading.unread else reading.lost
+        rows.append((uuid, reading.bus_id, name, *((None, None) if problem else modes), problem))
+    return rows
 
 
 def _ecc_modes(result: Result) -> tuple[EccMode, ...]:
-    return tuple(EccMode(*row) for row in two_modes(result))
+    return tuple(EccMode(*row) for row in modes_of(result, "ecc_mode/current_ecc", "ecc_mode/pending_ecc"))
 
 
-ecc_modes = Fact(
-    "gpu.ecc_modes", query("--query-gpu=uuid,pci.bus_id,name,ecc.mode.current,ecc.mode.pending"), _ecc_modes
-)
+ecc_modes = Fact("gpu.ecc_modes", XML, _ecc_modes)
 """ECC of all GPUs of the driver, also lost ones."""
 
 
 def _users(result: Result) -> dict[str, tuple[Process, ...]]:
-    some_lost = any(_LOST.match(line.strip()) for line in result.lines)
+    some_lost = any(map(is_lost, result.lines))
     lines = result.lines if some_lost else host_text.lines(answered(result))
     users: dict[str, tuple[Process, ...]] = {}
     for line in lines:
-        if line.strip() and not _LOST.match(line.strip()):
+        if line.strip() and not is_lost(line):
             uuid, pid, name = line.split(", ", 2)
             users[uuid] = (*users.get(uuid, ()), Process(host_text.integer(pid), name))
     return users
@@ -328,15 +217,6 @@ containers = Fact("gpu.containers", _ASK_OPENED, lambda result: tuple(result.tex
 LIMITS_PROGRAM = "/usr/local/lib/rigwright/gpu_limits.py"
 
 
-def _nvml(result: Result) -> dict[str, Any]:
-    if result.code != 0:
-        raise Unavailable(f"NVML: {host_text.lines(result.error_text)[-1] if result.error_text else 'no answer'}")
-    document = host_text.json_value(result.text)
-    if not isinstance(document, dict) or not isinstance(document.get("gpus"), list):
-        raise ValueError("no JSON object with GPUs")
-    return document
-
-
 _SHOW = """
 import os, sys
 sys.path.insert(0, os.path.dirname(sys.argv[1]))
@@ -349,7 +229,39 @@ sys.exit(gpu_limits.show(None, gpu_limits.SHOW_S))
 """
 """As a module the program is compiled once, not in each run. No fact needs the supported clocks, most of its document."""
 
-nvml = Fact("gpu.nvml", command("python3", "-IS", "-c", _SHOW, LIMITS_PROGRAM, timeout_s=60), _nvml)
+LINKS_BEGIN = "--- links\n"
+_NVML = """
+document=$(python3 -IS -c "$1" "$2"); code=$?
+if [ "$document" ]; then
+  printf '%s\n' "$document"
+  [ $code = 0 ] || exit $code
+  case $document in *'"hangs": true'*) exit 0;; *'"nvlinks": null'*) ;; *'"nvlinks": ['*) exit 0;; esac
+  echo '--- links'
+fi
+links=$(ask nvlink -s); code=$?
+printf '%s\n' "$links"
+case $links in *'Link '[0-9]*) ;; *) exit $code;; esac  # no link: no peers either
+echo '--- peers'; ask nvlink -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
+echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]' -e 'Link [0-9]*: [0-9]* .* errors'
+exit $code
+"""
+NVML = script(ASK + _NVML, _SHOW, LIMITS_PROGRAM, timeout_s=60)
+"""Prints the document of the GPU limits program, which reads NVML. Where it does not have the NVLinks of a GPU (branch 470, or no program yet),
+it then prints what `nvidia-smi nvlink` says: the state of all links, and after `--- peers` and `--- errors` where each ends and what it counted.
+A driver that does not answer NVML is not asked by nvidia-smi."""
+
+
+def _nvml(result: Result) -> dict[str, Any]:
+    text, links, _ = result.text.partition(LINKS_BEGIN)
+    if (result.code and not links) or (result.error_text and not text.startswith("{")):
+        raise Unavailable(f"NVML: {host_text.lines(result.error_text)[-1] if result.error_text else 'no answer'}")
+    document = host_text.json_value(text)
+    if not isinstance(document, dict) or not isinstance(document.get("gpus"), list):
+        raise ValueError("no JSON object with GPUs")
+    return document
+
+
+nvml = Fact("gpu.nvml", NVML, _nvml)
 """The JSON document of the GPU limits program, which reads NVML."""
 
 

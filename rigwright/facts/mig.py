@@ -11,7 +11,7 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.mig import MigInstance
 from rigwright.core.schema import BusId, bus_id
-from rigwright.facts import Fact, Unavailable, gpu
+from rigwright.facts import Fact, Unavailable, gpu, smi
 
 PROGRAM = "/usr/local/lib/rigwright/gpu_mig.py"
 UNIT = "gpu-mig.service"
@@ -31,10 +31,10 @@ class MigMode:
 
 
 def _modes(result: Result) -> tuple[MigMode, ...]:
-    return tuple(MigMode(*row) for row in gpu.two_modes(result))
+    return tuple(MigMode(*row) for row in gpu.modes_of(result, "mig_mode/current_mig", "mig_mode/pending_mig"))
 
 
-modes = Fact("mig.modes", gpu.query("--query-gpu=uuid,pci.bus_id,name,mig.mode.current,mig.mode.pending"), _modes)
+modes = Fact("mig.modes", smi.XML, _modes)
 """The MIG mode of all GPUs of the driver, also lost ones."""
 
 

@@ -10,9 +10,9 @@ import zlib
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
-from rigwright.facts.gpu import of_those_left, query
+from rigwright.facts.smi import XML
+from rigwright.facts.smi_xml import readings
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of a link by its GT/s."""
@@ -184,12 +184,12 @@ functions = Fact("pcie.functions", script(_SCRIPT, timeout_s=60, reads=True), _f
 
 def _states(result: Result) -> dict[str, int]:
     try:
-        rows = [line.partition(", ") for line in of_those_left(result)]
+        texts = {reading.bus_id: reading.text("performance_state") or "" for reading in readings(result)}
     except Unavailable:
         return {}
-    return {bus_id(at): host_text.integer(state[1:]) for at, _, state in rows if re.fullmatch(r"P\d+", state)}
+    return {at: host_text.integer(text[1:]) for at, text in texts.items() if re.fullmatch(r"P\d+", text)}
 
 
-states = Fact("pcie.states", query("--query-gpu=pci.bus_id,pstate"), _states)
+states = Fact("pcie.states", XML, _states)
 """The performance state of each GPU by bus id: 0 under load, 8 or higher at idle, when the link is slower too; {} without a
 driver."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rigwright.core.host_folders import STATE
 from rigwright.core.host_templates import HOST_FILES
-from rigwright.facts.gpu import LOCKED_FILE, QUERY
+from rigwright.facts.gpu import LOCKED_FILE
 from rigwright.facts.kernel import MODINFO
 
 MOST_FILES, MOST_FILE_KIB, MOST_KIB = 400, 1024, 16 * 1024
@@ -114,7 +114,7 @@ timeout 20 systemctl list-unit-files --plain --no-legend --no-pager 2>/dev/null 
 timeout 20 systemctl list-units --all --plain --no-legend --no-pager 2>/dev/null | awk '{print "unit " $1 " " $3}' >>units
 : >gpus; cat @LOCKED@ >locks 2>/dev/null || :
 if [ -e /proc/driver/nvidia/version ]; then
-  { timeout -k 1 20 nvidia-smi --query-gpu=@QUERY@ --format=csv,noheader,nounits >gpus.new 2>/dev/null && mv gpus.new gpus; echo >asked; } &
+  { timeout -k 1 20 nvidia-smi -q -x >gpus.new 2>/dev/null && grep -v '<supported_' gpus.new >gpus; rm -f gpus.new; echo >asked; } &
   n=0; while [ ! -e asked ] && [ $n -lt 220 ]; do n=$((n + 1)); sleep 0.1; done; rm -f asked
 fi
 : >files; : >wrote; : >own-packages; : >own-units; n=0 all_at_once=1
@@ -127,7 +127,6 @@ sha256sum @TEXTS@ >digests && find . ! -type l -exec sync -- {} + && mv "$record
 """
     )
     .replace("@USUAL@", _USUAL)
-    .replace("@QUERY@", QUERY)
     .replace("@LOCKED@", LOCKED_FILE)
     .replace("@TEXTS@", TEXTS)
     .replace("@MOST@", str(MOST_FILES))

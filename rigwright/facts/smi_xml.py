@@ -1,4 +1,4 @@
-"""The elements <gpu> of `nvidia-smi -q -x`, as texts by path; and what `--query-gpu` prints for a GPU, told from the same elements (`field`).
+"""Reads the answer of `smi.XML`: the fields of each GPU. Several facts read the same answer, each its part.
 
 nvidia-smi writes each element of a GPU on lines of its own, indented with tabs. Most of them are the same for all GPUs and hosts, so each text
 of an element is parsed once. A document in another form, and one with an element that is not well-formed, is parsed as a whole.
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rigwright.core import host_text, lazy_re
+from rigwright.core.command import Result
+from rigwright.core.schema import BusId, bus_id
+from rigwright.facts import Unavailable
+from rigwright.facts.smi import LOST_WORDS, answered, lost, number, value
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
@@ -45,86 +49,96 @@ def _note_texts(element: ElementTree.Element, above: str, found: dict[str, str])
             _note_texts(inner, f"{path}/", found)
 
 
-UUID = lazy_re.compile(r"(GPU-[0-9A-Fa-f-]{1,60})")
-BUS_ID = lazy_re.compile(r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
-_MODE = lazy_re.compile(r"(Enabled|Disabled)")
-_WATTS = lazy_re.compile(r"(-?[0-9]{1,12}\.[0-9]{1,12}) W")
-_ERROR_ENDS = (
-    "Argument|Error|Found|Initialized|Issue|Loaded|Memory|Permissions|Power|Size|Supported|Timeout|Uninitialized|client|infoROM|lost|mismatch"
-    "|performed|required|reset|restart"
-)
-"""The last words of NVML's error texts, which nvidia-smi writes in place of a name; no product's name ends so."""
-_MHZ = lazy_re.compile(r"([0-9]{1,12}) MHz")
-_CLOCKS = "applications_clocks"
-_POWER = ("gpu_power_readings", "power_readings")
-_FIELDS: Mapping[str, tuple[Any, ...]] = {
-    "uuid": (UUID, "uuid"),
-    "pci.bus_id": (BUS_ID, "pci/pci_bus_id"),
-    "name": (
-        lazy_re.compile(rf"(?!(?:.* )?(?:{_ERROR_ENDS})$)([A-Za-z0-9][A-Za-z0-9 ._:/()+-]{{1,100}})"),
-        "product_name",
-    ),
-    "persistence_mode": (_MODE, "persistence_mode"),
-    "pstate": (lazy_re.compile(r"(P[0-9]{1,2})"), "performance_state"),
-    "power.limit": (_WATTS, "gpu_power_readings/requested_power_limit", "power_readings/power_limit"),
-    "power.min_limit": (_WATTS, *(f"{group}/min_power_limit" for group in _POWER)),
-    "power.max_limit": (_WATTS, *(f"{group}/max_power_limit" for group in _POWER)),
-    "power.default_limit": (_WATTS, *(f"{group}/default_power_limit" for group in _POWER)),
-    "clocks.applications.memory": (_MHZ, f"{_CLOCKS}/mem_clock"),
-    "clocks.applications.graphics": (_MHZ, f"{_CLOCKS}/graphics_clock"),
-    "clocks.default_applications.memory": (_MHZ, f"default_{_CLOCKS}/mem_clock"),
-    "clocks.default_applications.graphics": (_MHZ, f"default_{_CLOCKS}/graphics_clock"),
-    "ecc.mode.current": (_MODE, "ecc_mode/current_ecc"),
-    "ecc.mode.pending": (_MODE, "ecc_mode/pending_ecc"),
-    "mig.mode.current": (_MODE, "mig_mode/current_mig"),
-    "mig.mode.pending": (_MODE, "mig_mode/pending_mig"),
-}
-"""For a field of --query-gpu the form of its value in the XML, and the paths of its elements: the first one that is there counts. Drivers
-before 530 have the power in power_readings. `current_power_limit` is another value: the limit in force, which the machine may lower
-below the one that was set."""
-_NO_VALUE = ("N/A", "Requested functionality has been deprecated")
+_STATES = {"Yes": True, "Enabled": True, "Active": True, "No": False, "Disabled": False, "Not Active": False}
+_LONGEST_WORD = 100
+"""Characters of a text whose meaning is kept; most are the same for all GPUs."""
 
 
-def field(values: Mapping[str, str], name: str) -> str | None:
-    """What `--query-gpu=NAME --format=csv,noheader,nounits` prints for the GPU whose element has these texts; None where that is not
-    certain: for another field, and for an element that is not there or has an error in place of its value."""
-    for path in _FIELDS.get(name, ("",))[1:]:
-        text = values.get(path)
-        if text is not None:
-            return _value(name, text) if len(text) <= _LONGEST_VALUE else None
-    return None
+class Reading:
+    """The fields of one GPU by path, and the names of those with an error instead of a value. `lost`: the driver's message for a GPU that it
+    cannot reach."""
+
+    def __init__(self, at: BusId, texts: Mapping[str, str], lost: str = "") -> None:
+        self.bus_id = at
+        self.texts = texts
+        self.lost = lost
+        self.unread: list[str] = []
+
+    def text(self, *paths: str) -> str | None:
+        """The first of these fields with a value."""
+        for path in paths:
+            text = self.texts.get(path, "")
+            word, problem = value(text) if len(text) <= _LONGEST_WORD else value.__wrapped__(text)
+            if problem:
+                self.unread.append(f"{path.rpartition('/')[2]}: {problem}")
+                self.lost = self.lost or (problem if problem in LOST_WORDS else "")
+            if word is not None:
+                return word
+        return None
+
+    def number(self, *paths: str) -> float | None:
+        """A number without its unit. Raises ValueError for other text, also for nan and inf."""
+        word = self.text(*paths)
+        if word is None:
+            return None
+        return _number(word) if len(word) <= _LONGEST_WORD else _number.__wrapped__(word)
+
+    def whole(self, *paths: str) -> int | None:
+        """A whole number without its unit."""
+        real = self.number(*paths)
+        return None if real is None else int(real)
+
+    def yes(self, *paths: str) -> bool | None:
+        """True for Yes, Enabled and Active, False for their opposites. Raises ValueError for other words."""
+        word = self.text(*paths)
+        if word is not None and word not in _STATES:
+            raise ValueError(f"{paths[0]}: {word}")
+        return None if word is None else _STATES[word]
 
 
-_LONGEST_VALUE = 110
-"""Characters of a value that is read; the names of products have 60 at most."""
+@lru_cache(maxsize=4096)
+def _number(word: str) -> float:
+    return number(word.split()[0].removesuffix("x"))
 
 
-@lru_cache(maxsize=_MOST_KEPT)
-def _value(name: str, text: str) -> str | None:
-    word = text.strip()
-    if word in _NO_VALUE:
-        return f"[{word}]"
-    match = _FIELDS[name][0].fullmatch(word)
-    return match[1] if match else None
+def power(*names: str) -> tuple[str, ...]:
+    """The paths of power readings; drivers before 530 name the group differently."""
+    return tuple(f"{group}/{name}" for group in ("gpu_power_readings", "power_readings") for name in names)
 
 
-def power_is_certain(values: Mapping[str, str]) -> bool:
-    """Whether the power limits of a GPU are in order, or it has none of them. From 535 on nvidia-smi reads them for the XML by a call whose failure it
-    does not notice: then it writes what was in its memory."""
-    texts = [field(values, f"power.{name}") for name in ("min_limit", "limit", "default_limit", "max_limit")]
-    if set(texts) == {"[N/A]"}:
-        return True
-    try:
-        least, now, default, most = (float(text or "") for text in texts)
-    except ValueError:
-        return False
-    return 0 < least <= min(now, default) and max(now, default) <= most < _MOST_WATTS
+def readings(result: Result) -> list[Reading]:
+    """All GPUs, also lost ones, in the order of their indices.
+
+    Raises Unavailable if nvidia-smi failed or lists no GPU, ValueError for XML that is not whole or exceeds a limit.
+    """
+    text = result.text
+    if "<!ENTITY" in text:
+        raise ValueError("an entity in its XML")
+    *documents, after = text.split(f"</{ROOT}>")
+    if len(documents) > MOST_GPUS:
+        raise ValueError(f"more than {MOST_GPUS} XML documents")
+    found: list[Reading] = []
+    for document in documents:
+        before, begin, inside = document.partition(f"<{ROOT}>")
+        found += _lost(before)
+        if begin:
+            found += [Reading(bus_id(at), texts) for at, texts in _gpus(f"<{ROOT}>{inside}</{ROOT}>")]
+    found += _lost(after)
+    if sum(bool(one.texts) for one in found) != text.count("<gpu id=") or f"<{ROOT}>" in after:
+        raise ValueError("XML that ends in the middle")
+    if not found and f"<{ROOT}>" not in text:
+        lines = host_text.lines(answered(result).strip())
+        raise Unavailable(f"nvidia-smi says: {lines[0] if lines else 'nothing'}")
+    if len(found) > MOST_GPUS:
+        raise ValueError(f"more than {MOST_GPUS} GPUs")
+    return found
 
 
-_MOST_WATTS = 10_000
+def _lost(text: str) -> list[Reading]:
+    return [Reading(at, {}, problem) for at, problem in lost(text).items()]
 
 
-def gpus(document: str) -> Sequence[tuple[str, Mapping[str, str]]]:
+def _gpus(document: str) -> Sequence[tuple[str, Mapping[str, str]]]:
     """The id and the texts of each <gpu> of a document, which begins and ends with its root. Raises ValueError as `host_text.xml`."""
     if document.count("<gpu ") > MOST_GPUS:
         raise ValueError(f"more than {MOST_GPUS} GPUs")

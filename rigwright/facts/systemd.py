@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from rigwright.core.command import Result, script
+from rigwright.core import host_text
+from rigwright.core.command import Command, Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.facts import Fact
+from rigwright.facts import Fact, Merger
 
 LIMITS_UNIT, LIMITS_TIMER = "gpu-limits.service", "gpu-limits.timer"
 """The units of rigwright that set the limits of GPUs at every boot, and check them every minute."""
@@ -118,3 +120,38 @@ def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
         )
 
     return Fact(f"systemd.running({name})", script(STATES, name, *files, reads=True), parse)
+
+
+def _asks_for_unit(command: Command) -> bool:
+    return command.argv[2:4] == (STATES, "sh") and " " not in command.argv[4]
+
+
+def _together(commands: Sequence[Command]) -> Command:
+    units = " ".join(command.argv[4] for command in commands)
+    paths = dict.fromkeys(path for command in commands for path in command.argv[5:])
+    return script(STATES, units, *paths, timeout_s=commands[0].timeout_s, reads=True)
+
+
+def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
+    """The properties of each unit, the clock, and the times of its own files."""
+    *parts, rest = result.stdout.split(b"\n\n")
+    if result.code or len(parts) != len(commands) or not all(parts):
+        return None
+    lines = host_text.lines(rest.decode("utf-8", "replace"))
+    answers = []
+    for part, command in zip(parts, commands, strict=True):
+        paths = command.argv[5:]
+        process = next((line[8:].decode() for line in part.split(b"\n") if line.startswith(b"MainPID=")), "")
+        own = [
+            line
+            for line in lines
+            if line.startswith(("now=", "up="))
+            or line == f"deleted={process}"
+            or (line.startswith("ctime ") and line.split(" ", 2)[2] in paths)
+        ]
+        text = "".join(f"{line}\n" for line in own)
+        answers.append(Result(0, part.strip(b"\n") + b"\n\n" + text.encode(), result.stderr))
+    return answers
+
+
+MERGER = Merger(_asks_for_unit, _together, _split)

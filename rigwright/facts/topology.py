@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
-from rigwright.facts.gpu import LINKS, LOST, answered
+from rigwright.facts.gpu import LINKS_BEGIN, NVML
+from rigwright.facts.smi import LOST, answered
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class NvLink:
     errors: int | None = None
 
 
+_UUID = lazy_re.compile(r"GPU-[0-9a-fA-F-]{1,60}")
 _GPU_LINE = lazy_re.compile(r"GPU \d+: .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
 _LINK_LINE = lazy_re.compile(r"Link (\d+): (.+)")
 _QUIET = lazy_re.compile(
@@ -85,9 +89,15 @@ _COUNTER = lazy_re.compile(
 
 
 def _nvlinks(result: Result) -> tuple[NvLink, ...]:
-    if result.code and result.error_text.startswith("NVML: "):  # its answer is that of gpu.nvml (ssh/merged_queries.py)
-        raise Unavailable(result.error_text)
-    status, _, rest = result.text.partition("--- peers\n")
+    text = result.text
+    if text.startswith("{"):
+        document, asked, text = text.partition(LINKS_BEGIN)
+        if result.code and not asked:
+            raise Unavailable(f"NVML: {(host_text.lines(result.error_text) or ['no answer'])[-1]}")
+        found = _links_of_nvml(document)
+        if found is not None or not asked:
+            return found or ()
+    status, _, rest = text.partition("--- peers\n")
     peers, _, counters = rest.partition("--- errors\n")
     if not any(map(_GPU_LINE.match, host_text.lines(status))) and (result.code != 0 or status.startswith("No devices")):
         raise Unavailable(f"nvidia-smi says: {(host_text.lines(answered(result)) or ['nothing'])[0]}")
@@ -104,6 +114,32 @@ def _nvlinks(result: Result) -> tuple[NvLink, ...]:
         speed = rates[value]
         links.append(NvLink(uuid, number, speed, to.get((uuid, number), ""), errors.get((uuid, number))))
     return tuple(links)
+
+
+def _links_of_nvml(document: str) -> tuple[NvLink, ...] | None:
+    """The links of all GPUs that NVML can open, as nvidia-smi has them; None where NVML does not tell those of one, or has no GPU.
+
+    Raises Unavailable if a GPU does not answer in time.
+    """
+    links: list[NvLink] = []
+    gpus = host_text.json_value(document)["gpus"]
+    for gpu in gpus:
+        if gpu.get("hangs"):
+            raise Unavailable(f"NVML: {gpu['errors']['gpu']}")
+        if gpu.get("code") is None and gpu.get("nvlinks") is None:
+            return None
+        own = [_link_of_nvml(gpu["uuid"], link) for link in gpu.get("nvlinks") or ()]
+        if any(link.gb_s is not None for link in own):  # nvidia-smi lists no links if all are down
+            links += own
+    return tuple(links) if any(gpu.get("code") is None for gpu in gpus) else None
+
+
+def _link_of_nvml(uuid: str, link: Mapping[str, Any]) -> NvLink:
+    peer = (link["peer"] or "").lower()
+    if not _UUID.fullmatch(uuid) or (peer and not _BUS_ID.fullmatch(peer)):
+        raise ValueError(f"an NVLink of {uuid[:40]!r} to {peer[:40]!r}")
+    mb_s, errors = (None if link[key] is None else host_text.integer(link[key]) for key in ("mb_s", "errors"))
+    return NvLink(uuid, host_text.integer(link["link"]), None if mb_s is None else mb_s / 1000, bus_id(peer), errors)
 
 
 def _rate(number: int, text: str) -> float | None:
@@ -139,5 +175,5 @@ def _link(line: str) -> tuple[int, str] | None:
     return (host_text.integer(link[1]), link[2].strip()) if link else None
 
 
-nvlinks = Fact("topology.nvlinks", LINKS, _nvlinks)
+nvlinks = Fact("topology.nvlinks", NVML, _nvlinks)
 """Every end of every NVLink, also of links that are down; () without NVLinks. If a GPU is lost, each GPU is queried alone."""

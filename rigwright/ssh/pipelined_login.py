@@ -16,15 +16,31 @@ from paramiko.common import (
     cMSG_CHANNEL_OPEN,
     cMSG_CHANNEL_REQUEST,
 )
+from paramiko.packet import Packetizer
 
-from rigwright.ssh.packets import Packets
-
+LONGEST_PACKET = 1 << 20
+"""Bytes. RFC 4253 asks for 35000; OpenSSH sends up to 256 KiB."""
 MOST_UNREAD = 2 * DEFAULT_WINDOW_SIZE
 """Bytes of a channel that were not read yet; a server may send as many as the window."""
 _LOOK_S = 1.0
 """So often, in seconds, a thread that waits for the server looks whether the connection is still there; its end ends the wait, too."""
 _IN_ORDER = "SSH-2.0-OpenSSH_"
 """The version prefix of servers that process pipelined requests in order, and give the first channel number 0."""
+
+
+class _BoundedPackets(Packetizer):
+    """The packets of a connection. One that is too long is an error; paramiko would collect up to 4 GiB of it."""
+
+    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        """As paramiko's method. Raises SSHException for a packet that is too long."""
+        if n > LONGEST_PACKET:
+            raise paramiko.SSHException(f"a packet of more than {LONGEST_PACKET >> 10} KiB")
+        return super().read_all(n, check_rekey)
+
+    def close(self) -> None:
+        """As paramiko's method, and ends the timer of the key exchange: Python would wait for its thread at the end of the process."""
+        self.complete_handshake()
+        super().close()
 
 
 class Login(paramiko.Transport):
@@ -47,10 +63,9 @@ class Login(paramiko.Transport):
     accept_host_key: Callable[[paramiko.PKey], None] | None = None
     """Raises for a host key that is not accepted; called before anything but the key exchange is sent."""
     _opening: _Opening | None = None
-    packetizer: Packets
 
     def __init__(self, sock: Any, **options: Any) -> None:
-        super().__init__(sock, packetizer_class=Packets, **options)
+        super().__init__(sock, packetizer_class=_BoundedPackets, **options)
 
     def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
         """Like paramiko's method, and then has the host key accepted."""
@@ -78,12 +93,11 @@ class Login(paramiko.Transport):
             raise paramiko.SSHException("No existing session")
         done = _Patient()
         handler = self.auth_handler = PipelinedAuth(self)
+        handler.auth_publickey(username, key, done)
         opening = None
-        with self.packetizer.together():
-            handler.auth_publickey(username, key, done)
-            if self.early_exec:
-                self.sent_early_exec = True
-                opening = _Opening(self, self.early_exec)
+        if self.early_exec:
+            self.sent_early_exec = True
+            opening = _Opening(self, self.early_exec)
         self.early_exec = ""  # a further key is less likely to be accepted
         further: list[str] = handler.wait_for_response(done)
         self._opening = None if further else opening

@@ -127,11 +127,11 @@ class Transport:
         Returns the answers, without those that the answer of such a program did not tell, and the commands of which it told none: to
         merge the same again would end alike.
         """
-        from rigwright.ssh import merged_queries
+        from rigwright.facts import merging
 
         commands = list(dict.fromkeys(commands))  # several facts may read one answer
         may_merge = tuple(command for command in commands if command not in alone)
-        merged = merged_queries.merged(may_merge)
+        merged = merging.merged(may_merge)
         inside = {may_merge[number] for one in merged for number in one.numbers}
         single = [command for command in commands if command not in inside]
         answers = self._run_script([*single, *(one.command for one in merged)], True)

@@ -15,6 +15,7 @@ from rigwright.cli import runner
 from rigwright.core.command import Command, Result
 from rigwright.facts import files, gpu, pci
 from rigwright.operations import limits
+from tests import nvidia_smi
 from tests.cli import workers_here
 from tests.cli.run_command import run_command
 from tests.cli.workers_here import ADDRESS
@@ -69,7 +70,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
         watts = 200 if name in made.made else 300
         row = f"0, {UUID % name[-2:]}, 00000000:06:00.0, Tesla V100-SXM2-16GB, Enabled, {watts}.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312\n"
         said: dict[Command, str] = {
-            gpu.gpus.command: row,
+            gpu.gpus.command: nvidia_smi.xml("gpu.gpus", row),
             pci.gpus.command: "0000:06:00.0 0x030200 1db1 nvidia\n",
             gpu.locked.command: "b1 -\n",
         }

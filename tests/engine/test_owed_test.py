@@ -24,6 +24,7 @@ from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.facts import driver, gpu, nccl, p2p_record, pci, system
 from rigwright.inventory.model import Host
+from tests import nvidia_smi
 from tests.paths import ROOT
 from tests.ssh.fake_transport import FakeTransport
 
@@ -60,7 +61,9 @@ class Machine:
             pci.gpus.command: "".join(
                 f"0000:{bus}:00.0 0x030200 1db1 nvidia\n" for bus in self.uuids if self.on_the_bus
             ),
-            gpu.gpus.command: "".join(GPUS.format(bus=bus, uuid=uuid) for bus, uuid in self.uuids.items()),
+            gpu.gpus.command: nvidia_smi.xml(
+                "gpu.gpus", "".join(GPUS.format(bus=bus, uuid=uuid) for bus, uuid in self.uuids.items())
+            ),
         }
         return Result(0, texts.get(cmd, "").encode())
 

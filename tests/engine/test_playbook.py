@@ -339,8 +339,8 @@ def test_train_is_provision_and_more() -> None:
         ("    - systemd.unit: {name: x.service, template: absent.j2}\n", 0, "no such template"),
         ("    - systemd.unit: {name: x.service, template: ../hosts.yml}\n", 4, "'../hosts.yml' is outside templates/"),
         ("    - systemd.unit: {name: x.service, template: /etc/passwd}\n", 4, "'/etc/passwd' is outside templates/"),
-        ("    - user.present:\n        name: \"{{ 'x' * 10**15 }}\"\n", 5, "more than 16 million characters"),
-        ("    - user.present:\n        name: \"a{{ 'x' * 10**15 }}\"\n", 5, "more than 16 million characters"),
+        ("    - user.present:\n        name: \"{{ 'x' * 10**15 }}\"\n", 5, "too large for the memory"),
+        ("    - user.present:\n        name: \"a{{ 'x' * 10**15 }}\"\n", 5, "too large for the memory"),
     ],
 )
 def test_mistakes_in_a_task(project: Project, task: str, line: int, found: str) -> None:

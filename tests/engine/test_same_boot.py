@@ -17,6 +17,7 @@ from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Step
 from rigwright.facts import display, gpu, grub, kernel, pci, reboot_record, system
 from rigwright.inventory.model import Host
+from tests import nvidia_smi
 from tests.ssh.fake_transport import FakeTransport
 
 UUID = "GPU-5a1c0000-0001-4000-8000-0000000000a0"
@@ -56,7 +57,9 @@ class Box:
         texts = {
             system.boot_id.command: f"boot-{self.boots}",
             reboot_record.in_vain.command: self.record or "none\n",
-            gpu.ecc_modes.command: f"{UUID}, 00000000:06:00.0, Tesla V100-SXM2-16GB, {self.current}, {self.pending}\n",
+            gpu.ecc_modes.command: nvidia_smi.xml(
+                "gpu.ecc_modes", f"{UUID}, 00000000:06:00.0, Tesla V100-SXM2-16GB, {self.current}, {self.pending}\n"
+            ),
             gpu.holders.command: self.holder,
             pci.gpus.command: "0000:06:00.0 0x030200 1db1 nvidia\n",
             grub.grub.command: CFG,

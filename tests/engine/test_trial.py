@@ -33,6 +33,7 @@ from rigwright.facts.trial import BEGIN, END, Boot, Trial, custom_of_owner, equa
 from rigwright.inventory.model import Host
 from rigwright.operations.trial import BLOCK as BLOCK_SCRIPT
 from rigwright.operations.trial import CLEAR
+from tests import nvidia_smi
 from tests.grub_header import HEADER
 from tests.machine_speed import within
 from tests.ssh.fake_transport import FakeTransport
@@ -616,7 +617,7 @@ def test_gpus_are_those_of_the_state_that_the_change_leads_to(
     )
     texts = {
         pci.gpus.command: "".join(f"0000:0{n}:00.0 0x030200 1db1 nvidia\n" for n in range(1, 5)),
-        gpu.gpus.command: smi if smi.strip() else "No devices were found\n",
+        gpu.gpus.command: nvidia_smi.xml("gpu.gpus", smi) if smi.strip() else "No devices were found\n",
     }
     transport: Any = FakeTransport(
         lambda cmd: Result(127 if "not found" in texts.get(cmd, "") else 0, texts.get(cmd, "state running").encode())

@@ -25,7 +25,7 @@ def of_whole(document: str) -> Gpus | None:
 
 def found(document: str) -> Gpus | None:
     try:
-        return smi_xml.gpus(document)
+        return smi_xml._gpus(document)
     except (ValueError, KeyError):
         return None
 
@@ -110,5 +110,5 @@ def test_changed_documents() -> None:
 def test_long_elements_are_not_kept() -> None:
     before = smi_xml._kept.cache_info().currsize
     text = "1" * 5000
-    assert smi_xml.gpus(f"{BEGIN}\n\t\t<long>{text}</long>{END}") == [("00000000:41:00.0", {"long": text})]
+    assert smi_xml._gpus(f"{BEGIN}\n\t\t<long>{text}</long>{END}") == [("00000000:41:00.0", {"long": text})]
     assert smi_xml._kept.cache_info().currsize <= before + 1  # <a>

@@ -22,7 +22,7 @@ from rigwright.catalogue.topics import topics
 from rigwright.checks import problems
 from rigwright.core import command_failures, host_text
 from rigwright.core.command import Result
-from rigwright.facts import Fact, Unreadable, gpu, gpu_health, kernel_log, machine, nccl, parsed
+from rigwright.facts import Fact, Unreadable, gpu_health, kernel_log, machine, nccl, parsed, smi
 from rigwright.features.explain.smi_text import QueryReader, TableReader
 from rigwright.ssh import batch_script
 from tests import test_cases
@@ -65,7 +65,7 @@ def _answer(name: str) -> tuple[Any, Result]:
     made = []
     for path in sorted((CASES / "facts" / name).glob("*.yml")):
         fact, case = test_cases._fact(path)
-        result = test_cases._result(case["answer"])
+        result = test_cases._result(case["answer"], fact.name)
         made.append(("value" in case and len(result.stdout) < LINE, len(result.stdout), path.name, fact, result))
     return max(made, key=lambda row: row[:3])[3:]
 
@@ -253,7 +253,7 @@ def test_no_line_of_a_log_takes_longer_than_a_second(line: str) -> None:
                 query.feed(number, text[number : number + 4096])
 
         parsers: tuple[Callable[[], object], ...] = (
-            read, lambda text=text: command_failures.failure_in(text), lambda text=text: gpu.lost(text), lambda lines=lines: problems._NAMED.findall("\n".join(lines)),
+            read, lambda text=text: command_failures.failure_in(text), lambda text=text: smi.lost(text), lambda lines=lines: problems._NAMED.findall("\n".join(lines)),
             lambda lines=lines: kernel_log.xids(lines), lambda lines=lines: kernel_log.fatal_sxids(lines), lambda lines=lines: kernel_log.hardware_errors(lines),
             lambda lines=lines: kernel_log.iommu_faults(lines),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""An inventory cannot stop or fill the machine that reads it: bytes, values, nesting and time of its files and templates."""
+"""An inventory cannot stop the machine that reads it: bytes, values and nesting of its files; its templates cannot leave the sandbox."""
 
 from __future__ import annotations
 
@@ -148,47 +148,12 @@ def test_a_pipe_is_no_file_of_variables(tmp_path: Path) -> None:
 
 
 EXPRESSIONS = [
-    "'a'*10**10",
-    "10**10 * 'a'",
-    "[0]*10**10",
-    "9**99999",
-    "9**(9**9)",
     "(" * 3000 + "1" + ")" * 3000,
     "not " * 3000 + "1",
     "1" + "+1" * 20_000,
     "x" + ".x" * 20_000,
     "9" * 60_000,
     "range(10**9)",
-    "'x'|center(10**10)",
-    "'x'.center(10**10)",
-    "'x'.zfill(10**10)",
-    "('\t'*9999).expandtabs(99999)",
-    "'%10000000000d'|format(1)",
-    "'%*d' % (10**10, 1)",
-    "'{:10000000000d}'.format(1)",
-    "'{:{w}d}'.format(1, w=10**10)",
-    "'{a:10000000000d}'.format_map({'a': 1})",
-    "('{0}'*10000).format('x'*100000)",
-    "('%s'*10000) % (('x'*100000),)",
-    "('a'*100000)|replace('a', 'b'*100000)",
-    "('a'*100000).replace('', 'b'*100000)",
-    "('a'*100000).join(range(99999)|map('string'))",
-    "range(99999)|join('a'*100000)",
-    "('\n'*99999)|indent(99999)",
-    "('a'*99999)|wordwrap(1, wrapstring='b'*99999)",
-    "(' '*4000000)|wordwrap(10)",
-    "('a'*4000000).lstrip('b'*4000000 ~ 'a')",
-    "('a'*4000000)|trim('b'*4000000 ~ 'a')",
-    "('a'*4000000).rfind('b' ~ 'a'*2000000)",
-    "1|batch(10**10, 'x')|list",
-    "[1]|slice(10**10)|list",
-    "1.5|round(10**9, 'ceil')",
-    "[1]|tojson(10**9)",
-    "([[1]*1000]*9999)|sum(start=[])",
-    "'a'.translate({97: 'b'*10**6})",
-    "range(99999)|map('center', 99999)|list",
-    "lipsum(10**6)",
-    "'a'|urlize",
     "values.append(1)",
     "values.__class__",
     "'{0.__class__}'.format(values)",
@@ -205,32 +170,13 @@ def test_an_expression_is_refused(expression: str) -> None:
 
 
 TEMPLATES = {
-    "loops in loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     "blocks in blocks": "{% for a in [1] %}" * 25 + "{% endfor %}" * 25,
-    "a macro that calls itself twice": (
-        "{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}{{ m(60) }}"
-    ),
     "a macro without an end": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "a loop of itself": "{% for a in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}",
-    "a text that doubles": (
-        "{% set n = namespace(x='a') %}{% for a in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
-    ),
-    "a sum that doubles": "{% set n = namespace(x=[1]) %}{% for a in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
-    "blocks that double": "{% set x0 = 'a' %}"
-    + "".join(f"{{% set x{n} %}}{{{{ x{n - 1} }}}}{{{{ x{n - 1} }}}}{{% endset %}}" for n in range(1, 60)),
-    "a long output": "{% for a in range(99999) %}" + "x" * 999 + "{% endfor %}",
-    "a long template": "x" * 70_000,
-    "lists in a loop": "{% for a in range(99999) %}{% set b = range(99999)|list|sort %}{% endfor %}",
-}  # fmt: skip
+    "a loop without an end": "{% for a in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}",
+}
 
 
-LONG = ("lists in a loop", "a macro that calls itself twice")
-"""Templates whose refusal takes seconds."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in TEMPLATES]
-)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_is_refused(name: str, tmp_path: Path) -> None:
     refused(rendering.render_text, TEMPLATES[name], {}, "hosts.yml:7")
     file = tmp_path / "file.j2"
@@ -238,22 +184,22 @@ def test_a_template_is_refused(name: str, tmp_path: Path) -> None:
     assert refused(templating.render_file, file, {}).where.startswith(f"{file}:")
 
 
-@pytest.mark.parametrize(
-    ("value", "last"), [("{{ v%d }}" * 4, "x" * 100), (["{{ v%d }}"] * 4, "x"), ({"a": "{{ v%d }}", "b": ["{{ v%d }}"]}, "x")]
-)  # fmt: skip
-def test_variables_that_multiply_each_other(value: Any, last: str) -> None:
-    """Each variable is made of several of the next, so the first has 4 ** 60 parts."""
+def test_texts_that_contain_each_other_twice() -> None:
+    """Five rounds would make 2 ** 32 copies."""
+    variables = {"a": "{{ b }}{{ b }}", "b": "{{ a }}{{ a }}"}
+    error = refused(templating.settled, variables, "hosts.yml", {"a": "hosts.yml:1", "b": "hosts.yml:2"})
+    assert (error.where, error.found) == ("hosts.yml:1", "more than 64 KiB of template")
 
-    def numbered(part: Any, n: int) -> Any:
-        if isinstance(part, str):
-            return part.replace("%d", str(n))
-        if isinstance(part, dict):
-            return {key: numbered(inner, n) for key, inner in part.items()}
-        return [numbered(inner, n) for inner in part]
 
-    variables = {f"v{n}": numbered(value, n + 1) for n in range(60)} | {"v60": last}
-    error = refused(templating.settled, variables, "hosts.yml", {f"v{n}": f"hosts.yml:{n}" for n in range(61)})
-    assert error.where.startswith("hosts.yml:")
+@pytest.mark.parametrize("levels", [1, 60])
+def test_lists_that_contain_each_other(levels: int) -> None:
+    """With 60 levels the value of the last round is deeper than Python's stack."""
+    a: Any = "{{ b }}"
+    b: Any = "{{ a }}"
+    for _ in range(levels):
+        a, b = [a], [b]
+    error = refused(templating.settled, {"a": a, "b": b}, "hosts.yml")
+    assert error.found == "the variable 'a' refers to itself"
 
 
 def test_templates_as_people_write_them() -> None:

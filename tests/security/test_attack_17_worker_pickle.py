@@ -120,7 +120,7 @@ def real_facts() -> Iterator[tuple[Fact[Any], Any]]:
     for path in sorted((CASES / "facts").glob("*/*.yml")):
         fact, case = _fact(path)
         if fact.kept is not None or fact in SHOWN or fact in described.FACTS:
-            yield fact, parsed(fact, _result(case["answer"]))
+            yield fact, parsed(fact, _result(case["answer"], fact.name))
 
 
 def document_of(report: HostReport) -> Any:

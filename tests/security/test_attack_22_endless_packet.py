@@ -17,6 +17,7 @@ PACKET = b"\xff\xff\xff\xf4" + bytes(4)
 
 def test_a_long_packet_ends_the_connection(home: Path) -> None:  # noqa: ARG001
     ended = threading.Event()
+    others = threading.enumerate()
 
     def serve() -> None:
         opened, _ = listening.accept()
@@ -31,4 +32,8 @@ def test_a_long_packet_ends_the_connection(home: Path) -> None:  # noqa: ARG001
         host = Host("h", (), {"ansible_host": "127.0.0.1", "ansible_port": listening.getsockname()[1]})
         with pytest.raises(Unreachable, match="a packet of more than 1024 KiB"):
             connect.verified(host, 20, lambda _abort: None)
+        own = [
+            thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and thread not in others
+        ]
+        assert all(timer.finished.is_set() for timer in own)
         assert ended.wait(10)

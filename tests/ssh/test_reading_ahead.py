@@ -9,7 +9,7 @@ import pytest
 
 from rigwright.core.command import Command, Result, command
 from rigwright.core.errors import Interrupted, Unreachable
-from rigwright.facts import gpu
+from rigwright.facts import files, merging
 from rigwright.inventory.model import Host
 from rigwright.ssh import transport
 from rigwright.ssh.transport import Ssh
@@ -103,8 +103,9 @@ def test_the_connection_is_there_before_the_answers() -> None:
 
 def test_what_a_merged_answer_did_not_tell_is_not_read_ahead() -> None:
     box = Box()
-    fields = gpu.query("--query-gpu=index")
-    box.begin((ONE, gpu.XML, fields))
+    two = files.file("/a").command, files.file("/b").command
+    box.begin((ONE, *two))
     box.connect()
-    assert texts(box, gpu.XML, ONE, fields) == ["sh 1", "one 1", "sh 2"]
-    assert (box.batches, box.round_trips) == ([(ONE, gpu.XML), (fields,)], 2)
+    assert texts(box, two[0], ONE, two[1]) == ["sh 3", "one 1", "sh 3"]
+    [together] = merging.merged(two)
+    assert (box.batches, box.round_trips) == ([(ONE, together.command), (together.command,), two], 3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import field, replace
-from xml.etree import ElementTree
 
 from rigwright.core import lazy_re
 from rigwright.core.lazy_dataclasses import dataclass
@@ -256,21 +255,12 @@ class QueryReader:
         if not is_gpu or not values:
             return None
         try:
-            return QueryGpu(self._line, card(_element(at, values)), values)
+            return QueryGpu(self._line, card(at, {_in_xml(path): value for path, value in values.items()}), values)
         except ValueError:
             return QueryGpu(self._line, Card(bus_id(at[-12:]), "", values.get("product_name", "")), values)
 
 
-def _element(at: str, values: dict[str, str]) -> ElementTree.Element:
-    """The GPU as the XML of nvidia-smi has it, so that one parser reads both."""
-    gpu = ElementTree.Element("gpu", {"id": at})
-    for path, value in values.items():
-        group, _, name = path.partition("/")
-        named = f"{group}/{_REASONS[group]}_{name}" if group in _REASONS and name else _TAGS.get(path, path)
-        parent = gpu
-        *above, tag = named.split("/")
-        for part in above:
-            child = parent.find(part)
-            parent = ElementTree.SubElement(parent, part) if child is None else child
-        ElementTree.SubElement(parent, tag).text = value
-    return gpu
+def _in_xml(path: str) -> str:
+    """The path that the XML of nvidia-smi has for a value, so that one parser reads both."""
+    group, _, name = path.partition("/")
+    return f"{group}/{_REASONS[group]}_{name}" if group in _REASONS and name else _TAGS.get(path, path)

@@ -1,0 +1,127 @@
+"""What is made of shipped files, kept on disk: checked YAML of the catalogue, and code of templates and expressions of playbooks.
+
+It is kept in `__pycache__`, beside Python's compiled modules. Whoever can write there can also write the modules that Python runs. A file
+counts only for exactly the shipped files that it was made from: it begins with a digest of their names, sizes and times. Where the folder
+cannot be written, or Python keeps no compiled modules, each process makes everything anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import marshal
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rigwright.core import shipped_files
+from rigwright.core.once import once
+
+T = TypeVar("T")
+_OWN = Path(__file__)
+_SUFFIXES = (".py", ".yml", ".csv", ".j2")
+_MOST_BYTES = 16 << 20
+
+enabled = True
+"""Whether files are read and written. A process that replaces what they are made of, as a test does, sets it to False."""
+
+
+def cached_on_disk(function: Callable[[], T]) -> Callable[[], T]:
+    """The function of the catalogue, whose result is read from disk where it is kept."""
+    name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+    return functools.wraps(function)(lambda: read_or_make(name, function))
+
+
+def read_or_make(name: str, make: Callable[[], T]) -> T:
+    """What is kept under this name; otherwise what `make` returns, which is then kept. Errors of `make` are not kept."""
+    if not enabled:
+        return make()
+    with contextlib.suppress(Exception):  # no file, one of other shipped files, or a damaged one
+        found: T = _read(name)
+        return found
+    made = make()
+    _write(name, made)
+    return made
+
+
+def _path(name: str) -> Path:
+    return _OWN.parent / "__pycache__" / f"{name}.{sys.implementation.cache_tag}.pickle"
+
+
+def _read(name: str) -> Any:
+    with _path(name).open("rb") as file:
+        content = file.read(_MOST_BYTES)
+    if not content.startswith(_digest()):
+        raise ValueError("made of other files")
+    return pickle.loads(content[len(_digest()) :])
+
+
+def _write(name: str, value: object) -> None:
+    """Replaces a file at once, so that no process reads half of it."""
+    path = _path(name)
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    with contextlib.suppress(OSError, pickle.PicklingError):
+        if not sys.dont_write_bytecode:
+            path.parent.mkdir(exist_ok=True)
+            new.write_bytes(_digest() + pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+            new.replace(path)
+
+
+def _files(*folders: Path) -> Iterator[Path]:
+    for folder in folders:
+        for at, _, names in os.walk(folder):
+            yield from (Path(at, name) for name in names if name.endswith(_SUFFIXES))
+
+
+def _template_folders() -> tuple[Path, Path]:
+    return shipped_files.folder("playbooks"), shipped_files.folder("templates")
+
+
+@once
+def _digest() -> bytes:
+    """A digest of the shipped files from which anything is made, and of the modules with its classes."""
+    files = _files(_OWN.parent, _OWN.parents[1] / "catalogue", *_template_folders())
+    sources = [(str(path), (about := path.stat()).st_size, about.st_mtime_ns) for path in files]
+    return hashlib.sha256(repr((sys.version, sorted(sources))).encode()).digest()
+
+
+_new_codes: dict[tuple[str, str], bytes] = {}
+
+
+def template_code(kind: str, text: str, make: Callable[[], Any]) -> Any:
+    """What `make` makes of a text with Jinja2: code, or names. `kind` says which. It is kept if the text is in a shipped file."""
+    if not enabled:
+        return make()
+    if code := _codes().get((kind, text)):
+        return marshal.loads(code)
+    if not _new_codes:
+        atexit.register(_write_codes)
+    _new_codes[kind, text] = marshal.dumps(made := make())
+    return made
+
+
+def _codes_name() -> str:
+    from jinja2 import __version__
+
+    return f"templates.{__version__}"
+
+
+@once
+def _codes() -> dict[tuple[str, str], bytes]:
+    with contextlib.suppress(Exception):
+        codes: dict[tuple[str, str], bytes] = _read(_codes_name())
+        return codes
+    return {}
+
+
+def _write_codes() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        shipped = [path.read_text(encoding="utf-8") for path in _files(*_template_folders())]
+        new = {key: code for key, code in _new_codes.items() if any(key[1] in text for text in shipped)}
+        if new:
+            _write(_codes_name(), {**_codes(), **new})
