@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pynvml
 import pytest
@@ -84,7 +84,7 @@ def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> 
 
 
 def _parameters(function: Any, given: dict[str, Any]) -> dict[str, Any]:
-    hints = types(function)
+    hints = {**get_type_hints(function), **types(function)}
     return {name: converted(value, hints[name], "case", name) for name, value in given.items()}
 
 
