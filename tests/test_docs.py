@@ -31,7 +31,7 @@ with pytest.MonkeyPatch.context() as _patch:
     _patch.setattr(sys, "argv", ["pytest"])  # tasks.py prepares the process only where Invoke runs it
     tasks = importlib.import_module("tasks")
 PROGRAMS = ("invoke", ".venv/bin/invoke", "rigwright")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def _commands(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -109,6 +109,27 @@ def test_links_to_headings_lead_somewhere(path: Path) -> None:
     assert [f"{page}#{anchor}" for page, anchor in pages if page.suffix == ".md" and anchor not in _anchors(page)] == []
 
 
+PAGE_NAMED = re.compile(r"(?<![\w/.-])docs/[\w/-]+\.(?:md|png|webp|jsonl)(?:#[\w-]+)?")
+
+
+def test_every_page_that_a_file_names_exists() -> None:
+    """The page and its heading, wherever a file of the project names it by its path from the top."""
+    named = {
+        (path.relative_to(ROOT).parts[0], page)
+        for path in _project_files()
+        for page in PAGE_NAMED.findall(path.read_text(encoding="utf-8", errors="replace"))
+        if not page.startswith("docs/interop/")  # QEMU's
+    }
+    assert {"rigwright", "onhost", "lab", "scripts", "tests", "README.md"} <= {top for top, _ in named}
+    missing = [
+        (top, page)
+        for top, page in sorted(named)
+        for file, _, anchor in [page.partition("#")]
+        if not (ROOT / file).exists() or (anchor and anchor not in _anchors(ROOT / file))
+    ]
+    assert missing == []
+
+
 def _keys(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -123,13 +144,13 @@ def test_every_json_key_is_described() -> None:
     finding = Finding(**{field.name: "pass" for field in dataclasses.fields(Finding)})  # type: ignore[arg-type]
     report = reports.report(Host("h", (), {}), findings=(finding,))
     made = json_document.document("plan", "r", 0, None, [report])
-    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     assert [key for key in _keys(made) if key != "h" and f'"{key}"' not in text] == []
 
 
 def test_every_key_of_a_machine_and_its_limits_is_described() -> None:
     """Every key is in backticks in its section; the values of a GPU are described where they are read."""
-    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     machine = run_documents.healthy()["machine"]
     gpu_values = {field.name for field in dataclasses.fields(Card)} - {"bus_id", "uuid", "name", "lost", "unread"}
     keys = {*_keys({**machine, "rig": {**machine["rig"], "scaling": None, "bandwidth_gb_s": None}, "unknown": {}})}
@@ -143,17 +164,17 @@ def test_every_key_of_a_machine_and_its_limits_is_described() -> None:
 def test_every_key_of_a_fleets_report_is_described() -> None:
     """Every key is in backticks within the section on `fleet`; every metric is in the table with its HELP text."""
     made = fleet_documents.a_fleet(40)
-    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     section = text.partition("## `fleet`\n")[2].partition("\n## ")[0]
     fleets = [{**host["fleet"], "readings": {}} for host in made["hosts"].values()]
     assert sorted({key for one in fleets for key in _keys(one) if f"`{key}`" not in section}) == []
-    table = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
+    table = (ROOT / "docs" / "guide" / "fleet.md").read_text(encoding="utf-8")
     assert [name for name, (_, said) in prometheus.FAMILIES.items() if f"| `{name}` | {said} |" not in table] == []
     assert table.count("| `rigwright_") == len(prometheus.FAMILIES)
 
 
 def test_every_variable_is_described() -> None:
-    text = (ROOT / "docs" / "inventory.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "inventory.md").read_text(encoding="utf-8")
     used = set(variable_names())
     for path in (ROOT / "rigwright").glob("*.py"):
         used |= set(re.findall(r'"(ansible_\w+)"', path.read_text(encoding="utf-8")))

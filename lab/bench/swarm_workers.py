@@ -1,6 +1,6 @@
 """Workers for `scripts/bench --swarm --executor`: a Dask scheduler and workers on loopback, whose processor time and memory are measured.
 
-They are as docs/rollouts.md starts them, with `--insecure`: TLS of a loopback connection is not what is measured.
+They are as docs/guide/rollouts.md starts them, with `--insecure`: TLS of a loopback connection is not what is measured.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lab.base.paths import CHECKOUT
 from lab.bench import swarm_recording
 
 THREADS = 2
-"""So many slices a worker handles at a time, as in docs/rollouts.md."""
+"""So many slices a worker handles at a time, as in docs/guide/rollouts.md."""
 
 NO_PROFILER = {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
-"""Without it Python 3.11 and older can stop for ever (docs/rollouts.md)."""
+"""Without it Python 3.11 and older can stop for ever (docs/guide/rollouts.md)."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class HostsOptions(InventoryOptions, JsonOptions):
     slice: str = option("for --executor: how many hosts a worker gets at a time (default: 50 to 200)")
     keep: str = option(
         "keep the connections to the hosts for the next runs with --keep, for this time after the last one: 10m, 90s, 1h;"
-        " 0 closes them (default: not kept; docs/performance.md#kept-connections)"
+        " 0 closes them (default: not kept; docs/measurements/performance.md#kept-connections)"
     )
 
 
@@ -171,7 +171,7 @@ class ProvisionOptions(StepsOptions, ReportOptions, command="provision", changes
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
 
     With --serial the hosts are provisioned in batches; the rollout stops when more
-    than --max-fail hosts have failed, and --resume continues it (docs/rollouts.md).
+    than --max-fail hosts have failed, and --resume continues it (docs/guide/rollouts.md).
 
         invoke provision --host servbadge
         invoke provision --host servbadge --yes --html report.html
@@ -208,7 +208,7 @@ class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
     Peer-to-peer is tested with small messages when the GPUs are idle and the host
     has the libraries; with --tags p2p it is tested in full, missing libraries
     are copied to the host, and a host that owes the test records that it passed
-    (docs/p2p.md).
+    (docs/guide/p2p.md).
 
         invoke verify --host servbadge
         invoke verify --host servbadge --tags p2p --wheels fetch
@@ -253,7 +253,7 @@ class RemoveOptions(StepsOptions, command="remove", changes_hosts=True):
     A file that stood in the place of one before is put back. `invoke facts` lists
     what is there. The driver and CUDA stay as they are, free to move with the next
     upgrade. With --driver the packages that rigwright installed are removed too, with
-    what came with them; the plan names those that stay and why (docs/remove.md).
+    what came with them; the plan names those that stay and why (docs/guide/remove.md).
 
         invoke remove --host servbadge
         invoke remove --host servbadge --driver

@@ -1,4 +1,4 @@
-"""Runs an action on many hosts at once (docs/rollouts.md)."""
+"""Runs an action on many hosts at once (docs/guide/rollouts.md)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from rigwright.features.power.budget import VERDICTS
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -21,7 +20,7 @@ from rigwright.core import prompt
 from rigwright.core.errors import InputError, UsageError
 from rigwright.features.power import power_plan
 from rigwright.features.power import table as report
-from rigwright.features.power.budget import budget, circuits
+from rigwright.features.power.budget import VERDICTS, budget, circuits
 from rigwright.features.power.draw import Setting, cost, draw, setting_of
 from rigwright.features.power.missing import missing
 from rigwright.features.power.plan import Plan, plan
@@ -289,7 +288,7 @@ def test_a_host_of_the_inventory() -> None:
     assert made["power"]["verdict"] == "fits"
     assert made["power"]["with_limits"]["graphics_mhz"] == 1005
     assert made["power"]["without_limits"]["supplies"][0]["connectors"][0]["steady_a"] == 44.4
-    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     wanted = {*made["power"], *made["power"]["with_limits"], *made["power"]["with_limits"]["supplies"][0]}
     assert [key for key in wanted if f"`{key}`" not in text] == []
 
