@@ -18,6 +18,7 @@ from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.facts import own_programs
 from rigwright.inventory.model import Host as InventoryHost
+from tests.paths import files
 
 SYSTEMCTL = """#!/bin/sh
 case $* in
@@ -34,7 +35,6 @@ SYSTEMD_RUN = """#!/bin/sh
 while [ "$1" != sh ]; do case $1 in --description=*) echo "${1#*=}" >"$STATE.described";; esac; shift; done
 echo running >"$STATE"; "$@"; echo exited >"$STATE"
 """
-ENGINE = Path(onhost_program.__file__).parent
 LOOKS = OnhostProgram("nccl_p2p.py", ["--quick"], 60, "test")
 
 
@@ -207,9 +207,10 @@ def test_every_program_is_described(tmp_path: Path) -> None:
         rf"rigwright; test; {re.escape(run_owner.owner('2', 'host'))}; {sweep.key}; 150; 0; puts 150/285 W back_ _\(reboot\) 5_; \d+\n",
         described,
     )
-    starts = [path.name for path in ENGINE.glob("*.py") if re.search(r"^systemd-run|begin \"", path.read_text(), re.M)]
+    programs = files("rigwright/engine/*.py", "rigwright/features/*/*.py")
+    starts = [path.name for path in programs if re.search(r"^systemd-run|begin \"", path.read_text(), re.M)]
     assert sorted(starts) == ["jobs.py", "onhost_program.py", "recorder.py"]
-    assert not [path for path in ENGINE.glob("*.py") if re.search(r"^systemd-run", path.read_text(), re.M)]
+    assert not [path for path in programs if re.search(r"^systemd-run", path.read_text(), re.M)]
 
 
 def test_a_connection_that_drops_while_it_starts(tmp_path: Path) -> None:

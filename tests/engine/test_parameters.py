@@ -15,7 +15,7 @@ from rigwright.engine import parameters, playbook, plugins
 from rigwright.engine.host_variables import of_host
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.inventory.model import Host
-from tests.paths import ROOT
+from tests.paths import files
 
 HOSTS = """\
 gpu:
@@ -224,7 +224,7 @@ def test_a_parameter_named_like_a_variable_has_its_type(kind: plugins.Kind) -> N
 
 
 def test_our_own_playbooks_give_no_parameter_its_own_variable() -> None:
-    for path in sorted((ROOT / "playbooks").glob("*.yml")):
+    for path in files("playbooks/*.yml"):
         for play in playbook.read(path):
             for task in [*(play.get("tasks") or []), *(play.get("checks") or [])]:
                 for given in (value for value in task.values() if isinstance(value, dict)):

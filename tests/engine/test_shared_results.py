@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.core import features
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Result, command
 from rigwright.engine import plan, plugins
@@ -15,7 +16,7 @@ from rigwright.engine.playbook import Step
 from rigwright.engine.shared_results import MOST, SharedResults
 from rigwright.facts import Fact, Facts, FactStore, Missing
 from rigwright.operations import Declaration
-from tests.paths import ROOT
+from tests.paths import files
 
 SIZE = Fact("t.size", command("size"), lambda result: result.text)
 NAME = Fact("t.name", command("name"), lambda result: result.text)
@@ -90,12 +91,17 @@ def test_plans_of_equal_hosts_are_one_object_and_failed_ones_are_not(monkeypatch
 def test_an_operation_that_reads_the_clock_declares_it() -> None:
     """And a check does not read it, but one that is given something of the host, whose findings are not shared."""
     reads = re.compile(r"time\.time\(|\.today\(|\.now\(datetime|datetime\.now\(|os\.environ|random\.")
-    for file in sorted((ROOT / "rigwright" / "operations").glob("*.py")):
+    for file in files("rigwright/operations/*.py", "rigwright/features/*/operations.py"):
         if reads.search(file.read_text()):
-            names = [name for name in plugins.known("operations") if name.startswith(f"{file.stem}.")]
+            prefix = (
+                file.stem
+                if file.parent.name == "operations"
+                else features.prefix(f"rigwright.features.{file.parent.name}")
+            )
+            names = [name for name in plugins.known("operations") if name.startswith(f"{prefix}.")]
             assert any(plugins.find("operations", name) and _declared(name).momentary for name in names), file
     with_past = {"own_past.py"}
-    for file in sorted((ROOT / "rigwright" / "checks").glob("*.py")):
+    for file in files("rigwright/checks/*.py", "rigwright/features/*/checks.py"):
         assert not reads.search(file.read_text()) or file.name in with_past, file
 
 
