@@ -17,11 +17,13 @@ import pytest
 from invoke.exceptions import ParseError
 from invoke.parser import Parser
 
+from rigwright import inventory
 from rigwright.checks import Finding
 from rigwright.core.desired import variable_names
-from rigwright.engine import limit_rows
+from rigwright.engine import limit_rows, playbook
 from rigwright.facts.gpu_health import Card, Errors
 from rigwright.inventory.model import Host
+from rigwright.operations import preflight
 from rigwright.report import json_document, prometheus
 from tests import reports
 from tests.paths import ROOT, files
@@ -78,12 +80,40 @@ def test_command_exists(path: Path, words: list[str]) -> None:  # noqa: ARG001
 
 def test_readme_shows_the_three_doors() -> None:
     found = [" ".join(words) for _, words in _commands(ROOT / "README.md")]
-    for command in ("scripts/demo", "scripts/setup", "scripts/test", ".venv/bin/invoke provision --host servbadge"):
+    for command in ("scripts/demo", "scripts/setup", ".venv/bin/invoke provision --host servbadge"):
         assert command in found
 
 
-def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+def test_readme_has_a_whole_inventory(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```yaml inventory/hosts.yml\n(.*?)^```$", _readme(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "hosts.yml").write_text(text, encoding="utf-8")
+    hosts = inventory.read(tmp_path)
+    bound = playbook.bind(ROOT / "playbooks" / "provision.yml", hosts, hosts.only())
+    assert len(bound.steps) > 20
+    assert len(bound.checks) > 20
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/first_hour.md"])
+def test_supported_releases_are_named(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").replace(" or ", ", ").split())
+    for name, releases in preflight._KNOWN.items():
+        assert f"{name.capitalize()} {', '.join(releases)}" in text
+
+
+def _readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_pages_are_short() -> None:
+    assert len(_readme().splitlines()) <= 90
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        assert (ROOT / name).stat().st_size <= 4096, name
+
+
+def test_the_index_leads_to_every_page() -> None:
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    linked = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", text)}
+    assert {*files("docs/**/*.md")} - linked == {ROOT / "docs" / "index.md"}
 
 
 def test_generated_pages_are_current() -> None:
