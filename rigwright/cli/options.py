@@ -107,7 +107,7 @@ class HostsOptions(InventoryOptions, JsonOptions):
     slice: str = option("for --executor: how many hosts a worker gets at a time (default: 50 to 200)")
     keep: str = option(
         "keep the connections to the hosts for the next runs with --keep, for this time after the last one: 10m, 90s, 1h;"
-        " 0 closes them (default: not kept; docs/measurements/performance.md#kept-connections)"
+        " 0 closes them (default: not kept)"
     )
 
 
