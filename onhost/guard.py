@@ -16,7 +16,7 @@ The configuration, of which only "thresholds" and "steps" are needed; a threshol
      "notify": {"command": "/usr/local/bin/tell", "webhook": "https://...", "mail": "root"},
      "positions": {"0000:06:00.0": "SXM2-1"}}
 
-guard_steps.py decides; guard_sensors.py reads; guard_acts.py acts and tells. docs/guard.md describes it for the owner.
+guard_steps.py decides; guard_sensors.py reads; guard_acts.py acts and tells. docs/guide/guard.md describes it for the owner.
 """
 
 import argparse

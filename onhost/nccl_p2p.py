@@ -19,7 +19,7 @@ alone ("gb_s"; null: it was not). Each tier runs in child processes; a process t
 are tested alone, the hang becomes a result, and the test continues. The caller's NCCL settings are not used.
 
 Exit status: 0 all tests passed, 1 a test failed (wrong data, a hang, an error), 2 the test could not run (no library, no
-GPU, wrong usage). docs/nccl_p2p.md describes every key of the document:
+GPU, wrong usage). docs/reference/nccl_p2p.md describes every key of the document:
 
     {"schema": 1, "quick", "outcome": "ok" | "failed" | "could not run", "started", "seconds", "tiers_s",
      "versions": {"driver", "cuda_driver", "cuda_runtime", "nccl"}, "libraries": {name: path},

@@ -4,7 +4,7 @@
     torchrun --nproc_per_node=4 scripts/ddp_smoke.py --seconds 60
     torchrun --nproc_per_node=2 scripts/ddp_smoke.py --seconds 5 --cpu
 
-Runs onhost/ddp_smoke.py, which needs torch and no other part of rigwright. See docs/training.md.
+Runs onhost/ddp_smoke.py, which needs torch and no other part of rigwright. See docs/guide/training.md.
 """
 
 from __future__ import annotations

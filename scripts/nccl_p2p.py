@@ -5,7 +5,7 @@
     scripts/nccl_p2p.py --alone
     scripts/nccl_p2p.py --libraries DIR --pairs 0-1,2-3 --no-collective --journal FILE --timeout-s 900 --step-timeout-s 30
 
-Runs onhost/nccl_p2p.py, which needs no other part of rigwright. See docs/nccl_p2p.md.
+Runs onhost/nccl_p2p.py, which needs no other part of rigwright. See docs/reference/nccl_p2p.md.
 """
 
 from __future__ import annotations

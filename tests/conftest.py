@@ -61,6 +61,7 @@ NOT_QUICK = {
     "tests/end_to_end/": "boots simulated hosts as root",
     "tests/vm/": "starts virtual machines as root",
     "tests/lab/": "tests the lab, whose simulators a C compiler builds",
+    "tests/docs/": "copies the checkout, and runs pytest there",
     "tests/onhost/": "runs the programs for hosts over the lab's simulators",
     "tests/test_release.py": "builds a wheel",
     "tests/cli/test_install.py": "builds a wheel and installs it",

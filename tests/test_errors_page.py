@@ -1,4 +1,4 @@
-"""Checks that docs/errors.md quotes the messages that a run prints for mistakes in files and on the command line."""
+"""Checks that docs/reference/errors.md quotes the messages that a run prints for mistakes in files and on the command line."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MISTAKES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 def _documented() -> dict[str, str]:
     """Returns the first message of each row of the page's first table, without the position of the mistake."""
-    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     table = page.partition("before connecting (1)")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (.+?) \| `(.+?)`(?:, | \|)", table, re.M)
     return {name: re.sub(r"^\S+:[\d:]+ ", "", message).replace("\\|", "|") for name, message in rows}

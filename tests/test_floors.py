@@ -1,4 +1,4 @@
-"""Packages import only from lower floors and without cycles (scripts/floors); CONTRIBUTING.md has the same floors."""
+"""Packages import only from lower floors and without cycles (scripts/floors); docs/develop/run.md has the same floors."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_cycle_is_found(tmp_path: Path) -> None:
     assert any(line.startswith("cycle: ") for line in floors.problems(tmp_path))
 
 
-def test_contributing_names_the_same_floors() -> None:
-    rows = re.findall(r"^\| ([\d]) \| `([a-z]+)/` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
+def test_the_page_names_the_same_floors() -> None:
+    rows = re.findall(r"^\| ([\d]) \| `([a-z]+)/` \|", (ROOT / "docs/develop/run.md").read_text(encoding="utf-8"), re.M)
     written = {name: int(floor) for floor, name in rows}
     assert written == {name: floor for floor, names in enumerate(floors.RIGWRIGHT.floors, 1) for name in names}
 

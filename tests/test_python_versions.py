@@ -13,7 +13,7 @@ from tests.paths import ROOT
 
 SCRIPT = ROOT / "scripts" / "test-pythons"
 OLDEST_ON_HOSTS = (3, 8)
-"""Ubuntu 20.04's Python, the oldest of a host that CONTRIBUTING.md promises."""
+"""Ubuntu 20.04's Python, the oldest of a host that docs/develop/run.md promises."""
 
 
 def _versions() -> list[str]:
@@ -35,8 +35,8 @@ def test_the_oldest_version_is_the_same_everywhere() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "onhost").glob("*.py")), ids=lambda path: path.name)
 def test_programs_for_hosts_are_of_the_oldest_grammar(path: Path) -> None:
     ast.parse(path.read_text(encoding="utf-8"), feature_version=OLDEST_ON_HOSTS)
-    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert f"Python {OLDEST_ON_HOSTS[0]}.{OLDEST_ON_HOSTS[1]}" in contributing
+    page = (ROOT / "docs" / "develop" / "run.md").read_text(encoding="utf-8")
+    assert f"Python {OLDEST_ON_HOSTS[0]}.{OLDEST_ON_HOSTS[1]}" in page
 
 
 @pytest.mark.parametrize(

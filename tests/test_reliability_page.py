@@ -1,4 +1,4 @@
-"""The table of cuts: names of programs, the sample, and docs/reliability.md, which scripts/reliability writes from measured outcomes."""
+"""The table of cuts: names of programs, the sample, and docs/measurements/reliability.md, which scripts/reliability writes from measured outcomes."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_line_that_was_cut_is_named(tmp_path: Any, capsys: pytest.CaptureFixtu
 
 
 def test_the_page_has_the_steps_of_the_playbook() -> None:
-    text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "measurements" / "reliability.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| ([A-Z][^|]+?) \| .+ \| .+ \| .+ \| .+ \|$", text, re.MULTILINE))
     assert named
     assert named <= set(STEPS)

@@ -1,6 +1,6 @@
 """Workers for `scripts/bench --swarm --executor`: a Dask scheduler and workers on loopback, whose processor time is measured.
 
-They are as docs/rollouts.md starts them, with `--insecure`: TLS of a loopback connection is not what is measured.
+They are as docs/guide/rollouts.md starts them, with `--insecure`: TLS of a loopback connection is not what is measured.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 from lab.base.paths import CHECKOUT
 
 THREADS = 2
-"""So many slices a worker handles at a time, as in docs/rollouts.md."""
+"""So many slices a worker handles at a time, as in docs/guide/rollouts.md."""
 
 NO_PROFILER = {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
-"""Without it Python 3.11 and older can stop for ever (docs/rollouts.md)."""
+"""Without it Python 3.11 and older can stop for ever (docs/guide/rollouts.md)."""
 
 
 @dataclass(frozen=True)

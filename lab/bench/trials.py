@@ -1,6 +1,6 @@
 """How a host comes back from a boot that fails, by kind of failure: a new kernel parameter is tried, and the boot fails.
 
-sudo .venv/bin/python -m lab.bench.trials           every kind on a simulated host; prints a table of docs/trial.md (half an hour)
+sudo .venv/bin/python -m lab.bench.trials           every kind on a simulated host; prints a table of docs/guide/trial.md (half an hour)
 sudo .venv/bin/python -m lab.bench.trials no-gpus   this kind only
 sudo .venv/bin/python -m lab.bench.trials --vm --firmware uefi driver-panic
     on a virtual machine, with a real GRUB and kernel; there the parameter itself is what makes the boot fail

@@ -40,7 +40,7 @@ class FaultOptions(CommandOptions, command="lab.fault", function="lab.cli.tasks:
     """Inject a fault into a running simulated host (root)."""
 
     host: str = option("a host of the lab (lab.status)")
-    fault: str = option("a fault of docs/lab-faults.md")
+    fault: str = option("a fault of docs/reference/lab-faults.md")
     gpu: str = option("the number of the GPU in the rig (default: 0)")
 
 

@@ -50,7 +50,7 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
         if model is None or not model.described:
             text = not_described(model) if model else unknown_model(device.device_id)
             at = place(device.bus_id, slots)
-            yield Finding(at, "info", text, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
+            yield Finding(at, "info", text, "a described model", "", "docs/develop/gpu.md says how", "catalogue")
 
 
 @check(follows=("gpu.", "module.", "power.", "run."))

@@ -1,4 +1,4 @@
-"""A run with `--executor`: workers run the same command on slices of the hosts, and their documents become one (docs/rollouts.md)."""
+"""A run with `--executor`: workers run the same command on slices of the hosts, and their documents become one (docs/guide/rollouts.md)."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class ProvisionOptions(StepsOptions, ReportOptions, command="provision", changes
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
 
     With --serial the hosts are provisioned in batches; the rollout stops when more
-    than --max-fail hosts have failed, and --resume continues it (docs/rollouts.md).
+    than --max-fail hosts have failed, and --resume continues it (docs/guide/rollouts.md).
 
         invoke provision --host servbadge
         invoke provision --host servbadge --yes --html report.html
@@ -204,7 +204,7 @@ class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
     Peer-to-peer is tested with small messages when the GPUs are idle and the host
     has the libraries; with --tags p2p it is tested in full, missing libraries
     are copied to the host, and a host that owes the test records that it passed
-    (docs/p2p.md).
+    (docs/guide/p2p.md).
 
         invoke verify --host servbadge
         invoke verify --host servbadge --tags p2p --wheels fetch
@@ -249,7 +249,7 @@ class RemoveOptions(StepsOptions, command="remove", changes_hosts=True):
     A file that stood in the place of one before is put back. `invoke facts` lists
     what is there. The driver and CUDA stay as they are, free to move with the next
     upgrade. With --driver the packages that rigwright installed are removed too, with
-    what came with them; the plan names those that stay and why (docs/remove.md).
+    what came with them; the plan names those that stay and why (docs/guide/remove.md).
 
         invoke remove --host servbadge
         invoke remove --host servbadge --driver

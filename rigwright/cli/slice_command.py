@@ -1,4 +1,4 @@
-"""What a worker of `--executor` does: it runs the ordinary command on a slice of the hosts, in a process of its own (docs/rollouts.md).
+"""What a worker of `--executor` does: it runs the ordinary command on a slice of the hosts, in a process of its own (docs/guide/rollouts.md).
 
 The process reads its order from stdin as one line of JSON, and gets no further host once stdin says `no more`. The end of stdin counts
 as Ctrl-C, so it also ends when its worker is killed. It writes its events and then its document to stdout, a line of JSON each.

@@ -166,7 +166,7 @@ HOST_FILES: dict[str, HostFile] = {
         ("dir={folder}", "systemctl reboot", "/run/rigwright/trial-healthy"),
     ),
 }
-"""The files on hosts by the name of the template in templates/. docs/templates.md has the same table."""
+"""The files on hosts by the name of the template in templates/. docs/reference/templates.md has the same table."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _check_variables(name: str, where: str, text: str) -> None:
                 f"{where}:{node.lineno}",
                 f"unknown variable '{node.name}'{did_you_mean(node.name, known)}",
                 f"one of {', '.join(known)}" if known else "no variable: this template gets none",
-                "docs/templates.md lists the variables of each template",
+                "docs/reference/templates.md lists the variables of each template",
             )
 
 

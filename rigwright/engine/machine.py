@@ -46,7 +46,7 @@ class MachineResult(HostResult):
 
 
 def describe(run: HostRun, bound: BoundPlaybook) -> dict[str, Any]:
-    """The description of a machine: the key `machine` in docs/json.md. Reads the facts that are not known in one round trip."""
+    """The description of a machine: the key `machine` in docs/reference/json.md. Reads the facts that are not known in one round trip."""
     run.read_unknown(FACTS)
     known = {fact: run.store.known[fact] for fact in FACTS}
     given = [*(step.parameters for step in bound.steps), *(check.parameters for check in bound.checks)]

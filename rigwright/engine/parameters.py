@@ -105,10 +105,10 @@ def bind(
             f"{name} needs '{missing}': the task does not give it, and host {host.host.name} has none in the inventory"
         )
         expected = f"the variable {missing} in the inventory, or {missing}: ... in the task"
-        fix = f"docs/inventory.md describes {missing}; `when: {missing} is defined` skips the task on hosts without it"
+        fix = f"docs/reference/inventory.md describes {missing}; `when: {missing} is defined` skips the task on hosts without it"
         raise InputError(where, found, expected, fix)
     if missing:
-        fix = f"add `{missing}: ...` below {name}; docs/operations.md and docs/checks.md describe all parameters"
+        fix = f"add `{missing}: ...` below {name}; docs/reference/operations.md and docs/reference/checks.md describe all parameters"
         raise InputError(where, f"{name} lacks '{missing}'", f"{missing}: ...", fix)
     return values
 

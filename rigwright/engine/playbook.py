@@ -285,7 +285,7 @@ def _is_for(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
         expected = f"hosts and groups of the inventory {inventory.path}, or `all`"
         group = play["hosts"] if isinstance(play["hosts"], str) and play["hosts"].isidentifier() else "GROUP"
         fix = (
-            f"put {host.name} into that group: `{group}: {{hosts: {{{host.name}: }}}}` in the inventory (docs/inventory.md); or change "
+            f"put {host.name} into that group: `{group}: {{hosts: {{{host.name}: }}}}` in the inventory (docs/reference/inventory.md); or change "
             "`hosts:` in a playbook of your own"
         )
         raise InputError(play.where("hosts"), error.found, expected, fix) from None
@@ -356,7 +356,7 @@ def _plugin(task: YamlMapping, kind: plugins.Kind) -> tuple[str, Callable[..., A
         modules = dict.fromkeys(other.split(".")[0] for other in known)
         found = f"unknown {singular} '{name}'{did_you_mean(name, [*known, *_TASK_KEYS])}"
         expected = f"one of {', '.join(same)}" if same else f"one of the modules {', '.join(modules)}"
-        raise InputError(task.where(name), found, expected, f"docs/{kind}.md lists all")
+        raise InputError(task.where(name), found, expected, f"docs/reference/{kind}.md lists all")
     return name, function
 
 

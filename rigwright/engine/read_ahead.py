@@ -3,7 +3,7 @@
 Most facts of a run are known only after its playbook is loaded and bound, and some only after others were read. So a run records the
 commands that it read the host with, and the next run of the same command sends them at once, while it loads the rest of itself. An answer
 counts once, for a fact with exactly the same command, before the run has sent anything that may change the host, and for
-a few seconds; every other fact is read as always (docs/performance.md).
+a few seconds; every other fact is read as always.
 
 A record is a private file of the state directory, which is ignored when another user could have written it, or when another release of
 rigwright did. It has no secrets: a command with a known secret in it is not recorded.

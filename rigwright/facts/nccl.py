@@ -1,4 +1,4 @@
-"""The results of the peer-to-peer test, and NCCL settings in files. docs/nccl_p2p.md has every key."""
+"""The results of the peer-to-peer test, and NCCL settings in files. docs/reference/nccl_p2p.md has every key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workers of a Dask scheduler: `--executor tls://scheduler:8786` (docs/rollouts.md)."""
+"""The workers of a Dask scheduler: `--executor tls://scheduler:8786` (docs/guide/rollouts.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rigwright.core.shipped_files import folder
 
 CONNECT_S, POLL_S, NO_WORKER_S = 10, 2.0, 30.0
 _INSTALL = ".venv/bin/pip install 'dask[distributed]>=2024.8', here and on every worker"
-_CERTIFICATES = "docs/rollouts.md, Certificates, has the commands"
+_CERTIFICATES = "docs/guide/rollouts.md, Certificates, has the commands"
 
 _TLS = {
     "tls_ca_file": "DASK_DISTRIBUTED__COMM__TLS__CA_FILE",

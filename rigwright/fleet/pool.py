@@ -1,4 +1,4 @@
-"""Runs an action on many hosts: how many at once, which of them have ended, the limit of failed hosts, Ctrl-C (docs/rollouts.md)."""
+"""Runs an action on many hosts: how many at once, which of them have ended, the limit of failed hosts, Ctrl-C (docs/guide/rollouts.md)."""
 
 from __future__ import annotations
 

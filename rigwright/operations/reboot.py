@@ -57,7 +57,7 @@ def gate(
     """The next boot is safe: a built module for its kernel, an initramfs without nouveau and nova_core, a grub.cfg that parses.
 
     Checked only when a reboot is due. Raises Unavailable with the condition that does not hold; `provision` then stops before the reboot.
-    Whether the host can be reached after a boot is judged with the plan of each reboot (docs/trial.md), and a fault refuses it.
+    Whether the host can be reached after a boot is judged with the plan of each reboot (docs/guide/trial.md), and a fault refuses it.
     """
     if not _reasons(facts, kernel_cmdline, with_driver, driver):
         return

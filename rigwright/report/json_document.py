@@ -45,7 +45,7 @@ def document(
     reports: Sequence[HostReport],
     metadata: RunMetadata | None = None,
 ) -> dict[str, Any]:
-    """The document of a run that ends now, without known secrets; docs/json.md describes its keys."""
+    """The document of a run that ends now, without known secrets; docs/reference/json.md describes its keys."""
     metadata = metadata or RunMetadata()
     whole = {
         "schema": SCHEMA,

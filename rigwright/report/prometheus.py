@@ -58,7 +58,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rigwright_gpu_full_load_ratio": ("gauge", "What the newest stress measured as a share of the model's figure, by kind of product."),
     "rigwright_gpu_full_load_time_seconds": ("gauge", "When the newest stress measured the GPU; seconds since 1970."),
 }  # fmt: skip
-"""Every metric: its type and its HELP text; docs/fleet.md lists them."""
+"""Every metric: its type and its HELP text; docs/guide/fleet.md lists them."""
 
 _GPU = {
     "temperature_c": ("temperature_celsius", 1.0),

@@ -91,7 +91,7 @@ class Local(Transport):
         """Returns the sudo password; asks for it if it is not known. Raises NoRoot without a terminal."""
         if self._password is None:
             if self.ask_password is None:
-                fix = "run it in a terminal or as root; or set ansible_become_password with !secret (docs/inventory.md#secrets)"
+                fix = "run it in a terminal or as root; or set ansible_become_password with !secret (docs/reference/inventory.md#secrets)"
                 found = "sudo asks for a password, and none was given"
                 brief = f"sudo wants a password{sudo.for_user(self.host)}"
                 raise NoRoot(self.host.name, found, "root, or a terminal to type the password at", fix, brief)

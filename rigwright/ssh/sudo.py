@@ -52,7 +52,7 @@ def start_root_shell(
     if password is None:
         if ask_password is None:
             fix = (
-                "run it in a terminal; or set ansible_become_password with !secret (docs/inventory.md#secrets); "
+                "run it in a terminal; or set ansible_become_password with !secret (docs/reference/inventory.md#secrets); "
                 f"or as root on the host: echo '{_user(host)} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/rigwright"
             )
             raise NoRoot(

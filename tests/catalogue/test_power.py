@@ -288,7 +288,7 @@ def test_a_host_of_the_inventory() -> None:
     assert made["power"]["verdict"] == "fits"
     assert made["power"]["with_limits"]["graphics_mhz"] == 1005
     assert made["power"]["without_limits"]["supplies"][0]["connectors"][0]["steady_a"] == 44.4
-    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
     wanted = {*made["power"], *made["power"]["with_limits"], *made["power"]["with_limits"]["supplies"][0]}
     assert [key for key in wanted if f"`{key}`" not in text] == []
 

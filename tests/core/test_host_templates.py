@@ -31,7 +31,7 @@ def test_every_template_of_a_host_file_is_known_and_documented() -> None:
     there = {str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").rglob("*.j2")}
     ours = {name for name in there if not name.startswith(("report/", "systemd/bench-wait"))}
     assert ours == set(HOST_FILES)
-    page = (ROOT / "docs/templates.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/templates.md").read_text(encoding="utf-8")
     for name, file in HOST_FILES.items():
         variables = ", ".join(f"`{variable}`" for variable in file.example) or "none"
         assert f"| `{file.path}` | `{name}` | {variables} |" in page

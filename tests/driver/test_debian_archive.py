@@ -1,6 +1,6 @@
 """The driver's resolution and its pin against Debian's real package lists, read from this machine's mirror.
 
-The ordinary test run leaves this file out, because it needs the network; CONTRIBUTING.md has the command. apt uses
+The ordinary test run leaves this file out, because it needs the network; docs/develop/tests.md has the command. apt uses
 separate folders for everything that it reads and writes, so the machine stays unchanged and no root is needed.
 """
 

@@ -4,8 +4,8 @@ The commands are those of tests/end_to_end/plugs/commands.py; the places are tho
 (tests/end_to_end/plugs/run.py). `-m plugs` runs all cuts, each in a run of its own; every run of all tests has two samples of
 RIGWRIGHT_PLUGS_SAMPLE (4) cuts, which RIGWRIGHT_PLUGS_SEED chooses: one in a provision, one in another command. The same command is typed
 after each cut that ends it, until nobody cuts it. Each cut of `-m plugs` adds a line to .lab/plugs/results.jsonl, from which
-scripts/reliability writes docs/reliability.md. With RIGWRIGHT_PLUGS_REST=1 the cuts that ended in the same state there or in
-docs/reliability.jsonl are left out: a run that was interrupted goes on. RIGWRIGHT_PLUGS_MOST=3 makes at most so many cuts in each test.
+scripts/reliability writes docs/measurements/reliability.md. With RIGWRIGHT_PLUGS_REST=1 the cuts that ended in the same state there or in
+docs/measurements/reliability.jsonl are left out: a run that was interrupted goes on. RIGWRIGHT_PLUGS_MOST=3 makes at most so many cuts in each test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OTHERS = [command.name for command in COMMANDS if command.name != "provision"]
 STEPS = [
     task["name"] for play in yaml.safe_load((ROOT / "playbooks/provision.yml").read_text()) for task in play["tasks"]
 ]
-DATA = ROOT / "docs" / "reliability.jsonl"
+DATA = ROOT / "docs" / "measurements" / "reliability.jsonl"
 """The outcomes of earlier runs, which scripts/reliability keeps there."""
 RESULTS = ROOT / ".lab" / "plugs" / "results.jsonl"
 

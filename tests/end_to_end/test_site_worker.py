@@ -1,4 +1,4 @@
-"""A site worker as docs/rollouts.md sets it up: installed from wheels, a systemd unit, TLS. It is killed at rest and at work, and comes back.
+"""A site worker as docs/guide/rollouts.md sets it up: installed from wheels, a systemd unit, TLS. It is killed at rest and at work, and comes back.
 
 The commands, the certificates and the unit are those of the page. The worker and its scheduler are hosts of the lab, which have no network but the
 lab's; the controller is this machine.
@@ -32,7 +32,7 @@ from tests.paths import ROOT
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 WORKER, SCHEDULER, TARGETS = "t-worker", "t-scheduler", ("t-target1", "t-target2")
-PAGE = (ROOT / "docs" / "rollouts.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "rollouts.md").read_text(encoding="utf-8")
 UNIT, USER = "rigwright-worker", "/var/lib/rigwright-worker"
 ROLES = ("worker", "scheduler")
 STEPS = 12
@@ -51,7 +51,7 @@ def as_root(name: str, script: str) -> str:
 def block(first: str) -> str:
     """Returns the indented block of the page that begins with this text, without its indentation."""
     found = re.search(rf"^    {re.escape(first)}(?:.*\n)(?:(?:    .*)?\n)*?(?=\S|\Z)", PAGE, re.MULTILINE)
-    assert found, f"docs/rollouts.md has no block that begins with {first!r}"
+    assert found, f"docs/guide/rollouts.md has no block that begins with {first!r}"
     return re.sub("^    ", "", found[0], flags=re.MULTILINE)
 
 

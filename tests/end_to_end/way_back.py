@@ -1,6 +1,6 @@
 """The ways forward of a host and their ways back: what a host is given, what is done, and what it must be afterwards.
 
-sudo .venv/bin/python -m tests.end_to_end.way_back         prints the table of docs/rollback.md from .lab/way-back.jsonl
+sudo .venv/bin/python -m tests.end_to_end.way_back         prints the table of docs/guide/rollback.md from .lab/way-back.jsonl
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LEFT = {
     r" /etc/(passwd|group|g?shadow)$": "system users that packages made",
     r"^d [0-7]{3,4} \S+ /(usr/lib/modules/\S+/updates(/dkms)?|var/lib/dkms(/nvidia[a-z-]*)?) ?$": "empty folders that DKMS made",
 }
-"""Lines of a state that a way back leaves, with the reason (docs/rollback.md)."""
+"""Lines of a state that a way back leaves, with the reason (docs/guide/rollback.md)."""
 STAYS = re.compile("|".join(_LEFT))
 
 

@@ -18,6 +18,7 @@ from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.facts import own_programs
 from rigwright.inventory.model import Host as InventoryHost
+from tests.paths import files
 
 SYSTEMCTL = """#!/bin/sh
 case $* in
@@ -34,7 +35,6 @@ SYSTEMD_RUN = """#!/bin/sh
 while [ "$1" != sh ]; do case $1 in --description=*) echo "${1#*=}" >"$STATE.described";; esac; shift; done
 echo running >"$STATE"; "$@"; echo exited >"$STATE"
 """
-PRODUCT = Path(onhost_program.__file__).parents[1]
 LOOKS = OnhostProgram("nccl_p2p.py", ["--quick"], 60, "test")
 
 
@@ -207,10 +207,10 @@ def test_every_program_is_described(tmp_path: Path) -> None:
         rf"rigwright; test; {re.escape(run_owner.owner('2', 'host'))}; {sweep.key}; 150; 0; puts 150/285 W back_ _\(reboot\) 5_; \d+\n",
         described,
     )
-    files = {path: path.read_text() for folder in ("engine", "features") for path in (PRODUCT / folder).rglob("*.py")}
-    starts = [path.name for path, text in files.items() if re.search(r"^systemd-run|begin \"", text, re.M)]
+    programs = files("rigwright/engine/*.py", "rigwright/features/*/*.py")
+    starts = [path.name for path in programs if re.search(r"^systemd-run|begin \"", path.read_text(), re.M)]
     assert sorted(starts) == ["jobs.py", "onhost_program.py", "recorder.py"]
-    assert not [path for path, text in files.items() if re.search(r"^systemd-run", text, re.M)]
+    assert not [path for path in programs if re.search(r"^systemd-run", path.read_text(), re.M)]
 
 
 def test_a_connection_that_drops_while_it_starts(tmp_path: Path) -> None:

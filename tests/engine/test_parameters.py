@@ -15,7 +15,7 @@ from rigwright.engine import parameters, playbook, plugins
 from rigwright.engine.host_variables import of_host
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.inventory.model import Host
-from tests.paths import ROOT
+from tests.paths import files
 
 HOSTS = """\
 gpu:
@@ -166,7 +166,7 @@ def test_a_required_variable_that_the_host_does_not_have(project: Project) -> No
     assert str(error) == (
         f"{project.path}:5: cuda.held needs 'cuda': the task does not give it, and host plain has none in the inventory\n"
         "  expected: the variable cuda in the inventory, or cuda: ... in the task\n"
-        "  fix:      docs/inventory.md describes cuda; `when: cuda is defined` skips the task on hosts without it"
+        "  fix:      docs/reference/inventory.md describes cuda; `when: cuda is defined` skips the task on hosts without it"
     )
 
 
@@ -175,7 +175,7 @@ def test_a_required_parameter_that_is_no_variable(project: Project) -> None:
     assert str(error) == (
         f"{project.path}:4: apt.packages lacks 'names'\n"
         "  expected: names: ...\n"
-        "  fix:      add `names: ...` below apt.packages; docs/operations.md and docs/checks.md describe all parameters"
+        "  fix:      add `names: ...` below apt.packages; docs/reference/operations.md and docs/reference/checks.md describe all parameters"
     )
 
 
@@ -224,7 +224,7 @@ def test_a_parameter_named_like_a_variable_has_its_type(kind: plugins.Kind) -> N
 
 
 def test_our_own_playbooks_give_no_parameter_its_own_variable() -> None:
-    for path in sorted((ROOT / "playbooks").glob("*.yml")):
+    for path in files("playbooks/*.yml"):
         for play in playbook.read(path):
             for task in [*(play.get("tasks") or []), *(play.get("checks") or [])]:
                 for given in (value for value in task.values() if isinstance(value, dict)):

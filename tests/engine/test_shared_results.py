@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rigwright.core import features
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Result, command
 from rigwright.engine import plan, plugins
@@ -17,6 +16,7 @@ from rigwright.engine.playbook import Step
 from rigwright.engine.shared_results import MOST, SharedResults
 from rigwright.facts import Fact, Facts, FactStore, Missing
 from rigwright.operations import Declaration
+from tests.paths import files
 
 SIZE = Fact("t.size", command("size"), lambda result: result.text)
 NAME = Fact("t.name", command("name"), lambda result: result.text)
@@ -91,21 +91,18 @@ def test_plans_of_equal_hosts_are_one_object_and_failed_ones_are_not(monkeypatch
 def test_an_operation_that_reads_the_clock_declares_it() -> None:
     """And a check does not read it, but one that is given something of the host, whose findings are not shared."""
     reads = re.compile(r"time\.time\(|\.today\(|\.now\(datetime|datetime\.now\(|os\.environ|random\.")
-    for file, functions in _files("operations").items():
+    for file in files("rigwright/operations/*.py", "rigwright/features/*/operations.py"):
         if reads.search(file.read_text()):
-            assert any(_declared(name).momentary for name in functions), file
+            prefix = (
+                file.stem
+                if file.parent.name == "operations"
+                else features.prefix(f"rigwright.features.{file.parent.name}")
+            )
+            names = [name for name in plugins.known("operations") if name.startswith(f"{prefix}.")]
+            assert any(plugins.find("operations", name) and _declared(name).momentary for name in names), file
     with_past = {"own_past.py"}
-    for file in _files("checks"):
+    for file in files("rigwright/checks/*.py", "rigwright/features/*/checks.py"):
         assert not reads.search(file.read_text()) or file.name in with_past, file
-
-
-def _files(kind: plugins.Kind) -> dict[Path, list[str]]:
-    """Returns the files of operations or checks, each with the names of its functions."""
-    files: dict[Path, list[str]] = {}
-    for name, function in plugins.known(kind).items():
-        files.setdefault(Path(inspect.getfile(inspect.unwrap(function))), []).append(name)
-    assert len(files) > 20
-    return files
 
 
 def _declared(name: str) -> Declaration:

@@ -56,7 +56,7 @@ def test_some_pairs_in_both_directions(rounds: Any) -> None:
 def test_how_many_transfers_share_a_link(
     rounds: Any, gpus: int, below: int, shared: dict[tuple[str, int], int], between: int
 ) -> None:
-    """The table of docs/nccl_p2p.md: PCIe switches with `below` GPUs and one uplink each, on two sockets."""
+    """The table of docs/reference/nccl_p2p.md: PCIe switches with `below` GPUs and one uplink each, on two sockets."""
     found: Counter[tuple[str, int]] = Counter()
     most = 0
     for made in rounds.rounds_of([(a, b) for a in range(gpus) for b in range(gpus) if a != b]):
@@ -70,7 +70,7 @@ def test_how_many_transfers_share_a_link(
                 kind = "PIX" if inside else "PHB" if 2 * a // gpus == 2 * b // gpus else "SYS"
                 found[kind, 1 if inside else max(up[a // below], down[b // below])] += 1
     assert (found, most) == (shared, between)
-    table = (ROOT / "docs/nccl_p2p.md").read_text()
+    table = (ROOT / "docs/reference/nccl_p2p.md").read_text()
     for (_, transfers), pairs in shared.items():
         assert f"{transfers} ({pairs}" in table
 

@@ -110,7 +110,7 @@ def result(gb_s: float, transport: str = "", **more: Any) -> dict[str, Any]:
 
 
 def a_p2p(count: int) -> dict[str, Any]:
-    """Returns a P2P document with NVLinks between all GPUs, as in docs/nccl_p2p.md."""
+    """Returns a P2P document with NVLinks between all GPUs, as in docs/reference/nccl_p2p.md."""
     without = result(7.3, "SHM")
     return {
         "schema": 1, "outcome": "ok", "seconds": 95.0, "notes": [], "errors": [], "leftovers": [], "judged": [],

@@ -30,7 +30,7 @@ from rigwright.report.console import console_on
 from rigwright.report.labels import as_is
 from rigwright.report.live import Region
 from tests import reports
-from tests.paths import ROOT
+from tests.paths import ROOT, files
 
 HOSTILE = (
     "\x1b]52;c;cm0gLXJmIH4=\x07", "\x1b]8;;https://evil.example\x1b\\", "\x1bP+q\x1b\\", "\x1b[2J", "\x9b31m", "\x9d0;t\x9c", "\x00", "\x08", "\r",
@@ -189,7 +189,7 @@ def test_markup_in_text_is_text(text: str) -> None:
 
 def test_only_one_module_makes_a_console() -> None:
     """Every other module gets its console, or writes to stdout and stderr, which are filtered."""
-    for path in sorted((ROOT / "rigwright").rglob("*.py")):
+    for path in files("rigwright/**/*.py"):
         allowed = {Path("report/console.py"), Path("core/terminal_stream.py")}
         if path.relative_to(ROOT / "rigwright") in allowed:
             continue

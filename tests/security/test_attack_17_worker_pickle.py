@@ -311,15 +311,15 @@ def test_tls_without_certificates_says_what_is_missing(given: tuple[str, ...], f
     ):
         pass
     assert found in caught.value.found
-    assert "docs/rollouts.md" in caught.value.fix
+    assert "docs/guide/rollouts.md" in caught.value.fix
 
 
-PAGE = (ROOT / "docs" / "rollouts.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "rollouts.md").read_text(encoding="utf-8")
 
 
 @contextmanager
 def tls_cluster(folder: Path) -> Iterator[str]:
-    """Yields the address of a scheduler with one worker, with the certificates and settings that docs/rollouts.md makes."""
+    """Yields the address of a scheduler with one worker, with the certificates and settings that docs/guide/rollouts.md makes."""
     block = re.search(r"( +umask 077\n(?: +.*\n)+)", PAGE)
     assert block
     subprocess.run(["sh", "-ec", block[1]], cwd=folder, check=True, capture_output=True)

@@ -29,8 +29,8 @@ def test_exposure(name: str, tmp_path: Path) -> None:
 
 
 def _worker_unit() -> str:
-    """The unit of docs/rollouts.md."""
-    page = (ROOT / "docs" / "rollouts.md").read_text(encoding="utf-8")
+    """The unit of docs/guide/rollouts.md."""
+    page = (ROOT / "docs" / "guide" / "rollouts.md").read_text(encoding="utf-8")
     block = re.search(r"^    \[Unit\]\n(?:(?:    .*)?\n)+?    WantedBy=.*\n", page, re.MULTILINE)
     assert block
     return re.sub(r"^    ", "", block[0], flags=re.MULTILINE)

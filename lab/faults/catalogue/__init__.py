@@ -1,7 +1,7 @@
 """Faults: each module here is one fault. Its name is the file name with `-` for `_`. No registration is necessary.
 
 The first paragraph of the module's docstring describes the effect, the second paragraph the symptoms. Both are copied
-to docs/lab-faults.md.
+to docs/reference/lab-faults.md.
 
     NEEDS = ("gpu",)          parts that the host must have (lab/faults/inject.py, parts)
     ONE_GPU = True            whether the fault affects one GPU, which --gpu selects

@@ -31,7 +31,7 @@ SHA256 = {
     "535.261.03": "d2ce2e23e90b1044e8cbf9e60c93baefc7abbc2faa43275528916d652e983db3",
     "550.163.01": "1593fa710f4be2074974f64fb33683701727f18bea11ca2be2fc71c7c711aec1",
 }
-"""SHA-256 of the programs, as in docs/lab.md."""
+"""SHA-256 of the programs, as in docs/develop/lab.md."""
 TESLA = {"470.256.02": "nvidia-tesla-470-smi"}
 """Package names of versions that are not in the package nvidia-smi."""
 COMPONENTS = "non-free"

@@ -18,7 +18,9 @@ from rigwright.features.dcgm import packages as manager
 from rigwright.features.dcgm.facts import UNIT
 from rigwright.operations import apt, operation, systemd
 
-_ALTERNATIVE = "metrics: textfile in place of dcgm: rigwright's metrics, by Prometheus' node_exporter (docs/guard.md)"
+_ALTERNATIVE = (
+    "metrics: textfile in place of dcgm: rigwright's metrics, by Prometheus' node_exporter (docs/guide/guard.md)"
+)
 
 
 @operation()

@@ -104,7 +104,7 @@ def _devices(devices: tuple[Device, ...]) -> Explanation:
         ),
         Line("not known", "memory, compute capability, first branch, CUDA, power range, clocks, NVLink, peers"),
         Line("see them", "nvidia-smi -q; nvidia-smi topo -p2p r; the GPU's own power range has precedence anyway"),
-        Line("add it", "a file in rigwright/catalogue/gpus/ (CONTRIBUTING.md, Add a GPU)"),
+        Line("add it", "a file in rigwright/catalogue/gpus/ (docs/develop/gpu.md)"),
     )
     return Explanation(first.name, lines)
 
@@ -282,7 +282,7 @@ def _draft(*models: Model) -> Explanation:
             "",
         ),
         ("", "NVLink and peer access: measured by provision and verify", ""),
-        ("add it", "a file in rigwright/catalogue/gpus/ (CONTRIBUTING.md, Add a GPU)", ""),
+        ("add it", "a file in rigwright/catalogue/gpus/ (docs/develop/gpu.md)", ""),
     )
     return Explanation(model.name, tuple(_line(model, *line) for line in lines))
 

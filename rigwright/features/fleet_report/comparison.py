@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparisonResult(HostResult):
-    """What changed since an earlier report of the fleet: the key `fleet` in docs/json.md."""
+    """What changed since an earlier report of the fleet: the key `fleet` in docs/reference/json.md."""
 
     KEY = "fleet"
     fleet: dict[str, Any] = field(default_factory=dict)

@@ -20,7 +20,7 @@ class FleetReportOptions(FleetOptions, command="fleet.report"):
 
     Exit 2 when something is not as expected, 3 when a host does not answer; the
     other hosts are complete all the same. How to write one every ten minutes, and
-    all metrics: docs/fleet.md.
+    all metrics: docs/guide/fleet.md.
     """
 
     html: str = option("write the page to FILE (default: fleet.html, unless --json or --prometheus is given)")

@@ -20,7 +20,7 @@ class LimitsFindOptions(HostsOptions, command="limits.find"):
     The limits are as before afterwards: also after Ctrl-C, a lost connection, kill -9 here or there, a power cut.
     The load is products of matrices, which is not your training: that draws less at the same limit where it waits
     for memory, data or other GPUs, and loses less by a limit. Measure your own at the two limits that matter
-    (docs/limits_find.md).
+    (docs/guide/limits_find.md).
 
     Exit 0 measured, 2 it was not confirmed, 1 an error.
     """

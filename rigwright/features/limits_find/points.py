@@ -1,7 +1,7 @@
 """The points of `invoke limits.find`: which limits are tried, which of them the supplies carry, and which are worth taking.
 
 A point has one limit for each group of equal GPUs. All groups go from their lowest to their highest limit in the same shares, so
-that a point of a mixed machine is one setting of the whole machine. docs/limits_find.md explains the rules.
+that a point of a mixed machine is one setting of the whole machine. docs/guide/limits_find.md explains the rules.
 """
 
 from __future__ import annotations

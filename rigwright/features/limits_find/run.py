@@ -39,7 +39,7 @@ SIMULATED_SETTLE_S, SIMULATED_MEASURED_S = 1.5, 1.5
 LEFT_S, SIMULATED_LEFT_S = 120, 15
 """After so long without this machine the program on the host ends by itself. This machine touches its file every four seconds."""
 LOWEST_CLOCK_SHARE = 0.5
-"""Of the highest graphics clock: where a sweep of clocks begins. Below, a GPU saves little power (docs/limits_find.md)."""
+"""Of the highest graphics clock: where a sweep of clocks begins. Below, a GPU saves little power (docs/guide/limits_find.md)."""
 FEWEST_POINTS, MOST_POINTS = 3, 16
 LONGEST = 300
 """Characters of an error that are kept."""

@@ -339,7 +339,7 @@ def all_reduce(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> 
     reduced, run = training.reduced, training.nccl
     if reduced is not None and reduced.missing:
         seen = f"not run: {reduced.error}"
-        fix = "a training environment (docs/training.md), whose NCCL is taken; or sudo apt-get install libnccl2"
+        fix = "a training environment (docs/guide/training.md), whose NCCL is taken; or sudo apt-get install libnccl2"
         yield Finding(title, "unknown", seen, "NCCL and the CUDA runtime", "", fix)
         return
     if run.outcome == "not run":

@@ -1,6 +1,6 @@
 """The load of each supply and the verdict: steady, at the peak, and with a simultaneous ramp of all GPUs.
 
-docs/power.md has the rules of the verdict with their sources.
+docs/guide/power.md has the rules of the verdict with their sources.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The power of one GPU with a power limit and a clock limit, and the cost in speed.
 
-docs/power.md has the factors with their sources and the assumptions.
+docs/guide/power.md has the factors with their sources and the assumptions.
 """
 
 from __future__ import annotations

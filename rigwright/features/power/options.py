@@ -12,7 +12,7 @@ class PowerWatchOptions(
 
     A recorder runs on the host while this command does, and nothing of it is left there. If
     the machine goes down, its journal stays, and this command and the next `verify`
-    tell what it said last (docs/recorder.md).
+    tell what it said last (docs/guide/recorder.md).
 
         invoke power.watch --host servbadge
         invoke power.watch --host servbadge --seconds 60 --html power.html
@@ -34,7 +34,7 @@ class PowerPlanOptions(
         invoke power.plan --host servbadge --limits-w 200
         invoke power.plan --rig servbadge --supplies 2x1100 --price-per-kwh 0.30
 
-    Connects to no host. Exit 2 when it does not fit. How it is calculated: docs/power.md.
+    Connects to no host. Exit 2 when it does not fit. How it is calculated: docs/guide/power.md.
     """
 
     rig: str = option("a machine of the catalogue, or FILE.yml that describes one, also one not bought yet")

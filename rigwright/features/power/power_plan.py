@@ -146,7 +146,7 @@ def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, st
         if path.suffix != ".yml" or not path.is_file():
             problem = "is no file that ends with .yml" if path.exists() else "is not there"
             expected = "a rig's file, NAME.yml, or the name of a rig"
-            raise UsageError("--rig", f"{options.rig} {problem}", expected, "docs/power.md shows one")
+            raise UsageError("--rig", f"{options.rig} {problem}", expected, "docs/guide/power.md shows one")
         rig = catalogue.rig(path.stem, "--rig", path.parent)
         return rig, rig.limits, str(path), ""
     inventory = given_inventory(options.inventory)

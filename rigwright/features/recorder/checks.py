@@ -32,7 +32,7 @@ _BAND_W = 10
 def explained(facts: Facts, *, rig: Rig | None = None, slots: Slots | None = None) -> Iterator[Finding]:
     """The machine did not go down while a recorder ran. If it did, the journal tells what it did last.
 
-    The finding stays until the next recording replaces the journal, or `remove` takes it away (docs/recorder.md)."""
+    The finding stays until the next recording replaces the journal, or `remove` takes it away (docs/guide/recorder.md)."""
     found = facts(recordings.unended)
     if found is None:
         yield Finding("recording", "pass", "none that did not end")

@@ -11,7 +11,7 @@ class RollbackOptions(StepsOptions, command="rollback", changes_hosts=True):
     Without --to it goes back to before the last run that changed something. The same
     command goes on with a rollback that was interrupted, and changes nothing after one
     that ended; --to RUN_OF_THE_ROLLBACK brings back what that one took away.
-    What cannot go back is named before anything is changed (docs/rollback.md).
+    What cannot go back is named before anything is changed (docs/guide/rollback.md).
 
         invoke rollback --host servbadge
         invoke rollback --host servbadge --list

@@ -419,7 +419,7 @@ def as_model(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
             yield Finding(_at(gpu, slots), "warn", seen, wanted, cause, fix.replace("MODEL", model.key), "catalogue")
     if not shares:
         yield Finding(
-            "model's speed", "info", "the catalogue has no figure, or no clock was read", fix="docs/stress.md"
+            "model's speed", "info", "the catalogue has no figure, or no clock was read", fix="docs/guide/stress.md"
         )
     elif min(shares) >= LEAST_OF_PEAK:
         yield Finding(

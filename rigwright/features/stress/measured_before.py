@@ -53,7 +53,7 @@ def pairs(past: History, machine: int | None) -> MeasuredPairs:
 
 
 def of_machine(machine: Mapping[str, Any] | None, figures: Figures) -> tuple[MeasuredGpu, ...]:
-    """The newest figures of each GPU of a machine that had a stress. `machine`: as the key `machine` in docs/json.md."""
+    """The newest figures of each GPU of a machine that had a stress. `machine`: as the key `machine` in docs/reference/json.md."""
     gpus = (machine or {}).get("gpus", ())
     return tuple(_measured(gpu, figures[gpu["uuid"]][-1]) for gpu in gpus if gpu["uuid"] in figures)
 

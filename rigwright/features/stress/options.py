@@ -20,7 +20,7 @@ class StressOptions(WheelsOptions, command="stress"):
 
     Asks before it begins. A weak supply, a poor contact or bad cooling may cost GPUs or reset the machine
     now rather than in the third week of a training; that is its purpose. It installs nothing, and refuses
-    while programs use the GPUs. Ctrl-C ends it within seconds (docs/stress.md).
+    while programs use the GPUs. Ctrl-C ends it within seconds (docs/guide/stress.md).
 
     Exit 0 when all GPUs are well, 2 when one is not.
     """

@@ -293,7 +293,7 @@ def _all_there(folder: str, there: frozenset[str] | None, wanted: Wanted) -> Non
 
 
 def _fetch(folder: str) -> str:
-    return f"fetch them where there is a network (docs/training.md, Without a network), and copy them to {folder}"
+    return f"fetch them where there is a network (docs/guide/training.md, Without a network), and copy them to {folder}"
 
 
 def _no_way(training: Training, said: str) -> HostError:

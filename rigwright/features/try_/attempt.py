@@ -1,7 +1,7 @@
 """What `invoke try` learns about a host: two measurements, their comparison, and what became of the change.
 
 A quantity is measured in several rounds. Two measurements of it differ when no round of one lies among the rounds of the other
-and their medians are further apart than LEAST_PERCENT; anything else is noise (docs/try.md).
+and their medians are further apart than LEAST_PERCENT; anything else is noise (docs/guide/try.md).
 """
 
 from __future__ import annotations

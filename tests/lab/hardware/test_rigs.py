@@ -242,7 +242,7 @@ def test_what_a_distance_denies_is_granted_by_nvlink() -> None:
 
 
 def test_the_documented_checksums_are_those_that_are_checked() -> None:
-    documented = (ROOT / "docs/lab.md").read_text()
+    documented = (ROOT / "docs/develop/lab.md").read_text()
     assert set(SHA256) == set(SUITES)
     for version, digest in SHA256.items():
         assert re.search(rf"^\| {re.escape(version)} \|.*\| {digest} \|$", documented, re.M)

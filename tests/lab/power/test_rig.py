@@ -317,6 +317,7 @@ def test_what_the_kernel_refuses(hw: Path, tmp_path: Path) -> None:
 
 
 def test_every_rig_can_be_switched_on(tmp_path: Path) -> None:
+    assert list(RIGS.glob("*.yml"))
     for path in RIGS.glob("*.yml"):
         description = rig.describe(path.stem)
         models = {gpu["model"]: model(gpu["model"]) for gpu in description["gpus"]}

@@ -146,14 +146,14 @@ def test_paper_is_black_on_white(chromium: Chromium, folder: Path) -> None:
 
 def test_the_picture_in_the_documentation_is_as_large_as_the_script_makes_it(tmp_path: Path) -> None:
     """A copy of the checkout's script, so that the picture of the checkout stays."""
-    for name in ("scripts", "docs"):
-        (tmp_path / name).mkdir()
+    for name in ("scripts", "docs/images"):
+        (tmp_path / name).mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "pictures", tmp_path / "scripts")
     run = [sys.executable, str(tmp_path / "scripts" / "pictures"), "--fleet"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "written: docs/fleet.webp\n", "")
-    made, shipped = ((folder / "docs" / "fleet.webp").read_bytes() for folder in (tmp_path, ROOT))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "written: docs/images/fleet.webp\n", "")
+    made, shipped = ((folder / "docs" / "images" / "fleet.webp").read_bytes() for folder in (tmp_path, ROOT))
     assert made[:4] == b"RIFF"
     assert _size(made) == _size(shipped)
 
