@@ -1,7 +1,8 @@
-"""What a worker of `--executor` does: it runs the ordinary command on a slice of the hosts, in a process of its own (docs/rollouts.md).
+"""What a worker of `--executor` does: it runs the ordinary command on a slice of the hosts, in a process of its own.
 
-The process reads its order from stdin as one line of JSON, and gets no further host once stdin says `no more`. The end of stdin counts
-as Ctrl-C, so it also ends when its worker is killed. It writes its events and then its document to stdout, a line of JSON each.
+The process reads its order from stdin, as one line of JSON. After another line it begins no further host. The end of
+stdin counts as Ctrl-C, so the process also ends when its worker is killed. It writes its events and then its document
+to stdout, a line of JSON each.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -24,6 +24,8 @@ from rigwright.core.errors import ConsentError, HostError, RigwrightError, unexp
 from rigwright.core.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
+    import subprocess
+
     from rigwright.engine.events import Event
     from rigwright.engine.playbook import BoundPlaybook
     from rigwright.fleet.host_job import HostJob
@@ -44,11 +46,12 @@ _children: dict[str, list[subprocess.Popen[str]]] = {}
 class SliceOrder:
     """An order: the `command` with its `options`, for `hosts`. It has no secret.
 
-    `inventory`: the hosts and groups, with the variables of these hosts. `folder`: where its files are at the controller. `files`: the texts
-    of playbooks, templates and rigs by their path there. `machines`: rows of the history. `earlier_runs`: runs, and attempts at this order,
-    whose hosts are taken over. `reboots`: how many of the hosts may reboot at a time. `lost`: a host that did not come back from a reboot.
-    `digests`: of the steps and checks of each host. `announced`: by host the steps whose disruption a person was shown; None: nobody was
-    shown a plan. `width`: of the terminal, 0 for none.
+    `inventory`: all hosts and groups, with the variables of these hosts. `folder`: the folder of the inventory at the
+    controller. `files`: the texts of playbooks, templates and rigs by their path there. `machines`: rows of the
+    history. `earlier_runs`: runs, and attempts at this order, whose hosts are taken over. `reboots`: how many of the
+    hosts may reboot at a time. `lost`: a host that did not come back from a reboot. `digests`: of the steps and
+    checks of each host. `announced`: by host the steps whose disruption a person was shown; None: nobody was shown a
+    plan. `width`: of the terminal, 0 for none.
     """
 
     command: str
@@ -78,8 +81,11 @@ def _without_json(value: object) -> None:
 
 
 def run_slice(run: str, order: str) -> str:
-    """Runs the command of an order in a process of its own; returns its document as JSON text, also after any error: an exception would
-    be pickled. Called by Dask in a thread of the worker."""
+    """Runs the command of an order in a process of its own; returns its document as JSON text.
+
+    Called by Dask in a thread of the worker. After an error it returns a text too, because an exception would be
+    pickled.
+    """
     try:
         return _document(run, order)
     except BaseException as error:
@@ -88,6 +94,8 @@ def run_slice(run: str, order: str) -> str:
 
 
 def _document(run: str, order: str) -> str:
+    import subprocess
+
     from distributed import get_worker
 
     worker: Any = get_worker()
@@ -118,12 +126,11 @@ def _watch(worker: Any, key: Any, run: str, child: subprocess.Popen[str]) -> Non
         if task is None or task.state == "cancelled":
             stop(run, "no more")
             return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(WATCH_S)
+        time.sleep(WATCH_S)
 
 
 def stop(run: str, how: str) -> None:
-    """Tells the commands of a run on this worker to begin no further host (`no more`), or to end as after Ctrl-C (`interrupt`)."""
+    """Tells the commands of a run on this worker to begin no further host (`no more`), or to end (`interrupt`)."""
     for child in list(_children.get(run, ())):
         with contextlib.suppress(OSError, ValueError):  # it has ended, or was interrupted before
             assert child.stdin
@@ -135,7 +142,10 @@ def stop(run: str, how: str) -> None:
 
 
 class SliceCommand:
-    """The command of an order in this process, with a copy of the controller's files below `place`. `text`: what it says to a person."""
+    """The command of an order in this process, with copies of the controller's files below `place`.
+
+    `text`: what the command says to a person. `feed`: where its events and its document go.
+    """
 
     def __init__(self, order: SliceOrder, place: Path, feed: IO[str]) -> None:
         self.order, self.place, self.text, self._feed = order, place, io.StringIO(), feed
@@ -162,7 +172,7 @@ class SliceCommand:
 
     def run(self) -> None:
         """Runs the command."""
-        from rigwright.cli import execution, runner
+        from rigwright.cli import execution
         from rigwright.cli.options import CommandOptions
         from rigwright.history import History
 
@@ -172,7 +182,8 @@ class SliceCommand:
         for each in classes:
             classes += each.__subclasses__()
         options = next(each for each in classes if getattr(each, "command", "") == self.order.command)
-        runner.on_worker = self
+        global here
+        here = self
         execution.execute(options, self.given())
 
     def tell(self, event: Event) -> None:
@@ -191,7 +202,7 @@ class SliceCommand:
             self._feed.flush()
 
     def consent(self, yes: bool, question: str) -> None:
-        """Raises ConsentError, with which the controller asks a person. When that was done, the text up to here is not shown again."""
+        """Raises ConsentError, so that the controller asks. If it has asked, the plan is left out of the text."""
         if self.order.announced is not None:
             self.text.seek(0)
             self.text.truncate()
@@ -210,8 +221,10 @@ class SliceCommand:
         }
 
     def end(self, document: dict[str, Any], jobs: Sequence[HostJob]) -> None:
-        """Sends the document of the command, with what it does not say: the text, the exit code of each host with an error, and a host
-        that did not come back from a reboot."""
+        """Sends the document of the command, with what it does not say.
+
+        That is the text, the exit code of each host with an error, and a host that did not come back from a reboot.
+        """
         codes = {job.host.name: job.report.error.exit_code for job in jobs if job.report.error}
         lost = jobs[0].run.state.lost if jobs else ""
         text = self.text.getvalue()[:LONGEST_TEXT]
@@ -219,10 +232,14 @@ class SliceCommand:
 
 
 _OF_ALL = "group_vars/all.yml"
+here: SliceCommand | None = None
+"""The command of an order that this process runs; None in every process that is not of a worker."""
 
 
 def main() -> None:
     """The program that a worker starts: runs the command of the order that stdin gives."""
+    import tempfile
+
     from rigwright.core import process_start
     from rigwright.fleet import pool
 

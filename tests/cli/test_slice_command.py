@@ -1,4 +1,4 @@
-"""The command that a worker runs for a slice: it ends when it is told to, does nothing twice, and has only files of its order."""
+"""The command that a worker runs for a slice: it ends when it is told to, and does nothing twice."""
 
 from __future__ import annotations
 
