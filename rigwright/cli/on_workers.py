@@ -39,8 +39,8 @@ EACH = 2
 LONGEST_ANSWER = 256 << 20
 """Characters of the answer about a slice."""
 _OWN_OPTIONS = (
-    *("host", "inventory", "vault_password_file", "playbook", "executor", "insecure", "slice", "json", "html"),
-    *("prometheus", "reload", "serial", "max_fail", "resume", "reboots", "yes"),
+    *("vault_password_file", "executor", "insecure", "slice", "html", "prometheus", "reload"),
+    *("serial", "max_fail", "resume", "reboots"),
 )
 """Options of the controller, which are not sent."""
 _EVENTS: dict[str, Callable[..., events.Event]] = {
@@ -210,43 +210,34 @@ class Slices:
 
     def _order(self, part: Slice, yes: bool) -> str:
         """The order for a slice as text, without a secret."""
-        options = {name: value for name, value in vars(self.options).items() if name not in _OWN_OPTIONS}
-        if "yes" in vars(self.options):
-            options["yes"] = yes
-        if "playbook" in vars(self.options):
-            options["playbook"] = self.playbook
-        run = part.jobs[0].run.options
         own = {job.host.name: job.host.variables for job in part.jobs}
-        hosts = {
-            name: {
-                variable: value
-                for variable, value in own.get(name, {}).items()
-                if (variable in NOT_SECRET or variable in self.words) and not secrets.holds(value)
-            }
-            for name in self.inventory.groups["all"]
-        }
-        children: dict[str, Any] = {
+        hosts: dict[str, Any] = {name: {} for name in self.inventory.groups["all"]}
+        for name, variables in own.items():
+            needed = {key: value for key, value in variables.items() if key in NOT_SECRET or key in self.words}
+            hosts[name] = {key: value for key, value in needed.items() if not secrets.holds(value)}
+        groups: dict[str, Any] = {
             group: {"hosts": {name: {} for name in members}}
             for group, members in self.inventory.groups.items()
             if group not in ("all", "ungrouped")
         }
-        terminal = self.output.text.console
-        return SliceOrder(
-            self.options.command,
-            options,
-            list(own),
-            {"all": {"hosts": hosts, "children": children}},
-            str(self.inventory.rigs.parent.absolute()),
-            self.files,
-            self.past,
-            run.run_id,
-            (*run.earlier_runs, run.run_id),
-            run.reboots,
-            self.lost,
-            {job.host.name: rollout.digest(job.bound) for job in part.jobs},
-            {job.host.name: _disrupting(job) for job in part.jobs} if yes else None,
-            terminal.width if terminal.is_terminal else 0,
-        ).as_text
+        inventory = f"{self.inventory.rigs.parent.absolute()}/hosts.yml"
+        given = {"host": ",".join(own), "inventory": inventory, "json": "-", "yes": yes, "playbook": self.playbook}
+        options = {**vars(self.options), **given}
+        run = part.jobs[0].run.options
+        order: SliceOrder = {
+            "command": self.options.command,
+            "options": {
+                name: options[name] for name in vars(self.options) if name in given or name not in _OWN_OPTIONS
+            },
+            "files": {**self.files, inventory: json.dumps({"all": {"hosts": hosts, "children": groups}})},
+            "machines": self.past,
+            "runs": [*run.earlier_runs, run.run_id],
+            "reboots": run.reboots,
+            "lost": self.lost,
+            "digests": {job.host.name: rollout.digest(job.bound) for job in part.jobs},
+            "announced": {job.host.name: _disrupting(job) for job in part.jobs} if yes else None,
+        }
+        return json.dumps(order, allow_nan=False)
 
     def _show(self, event: object, jobs: dict[str, HostJob]) -> str:
         """Shows an event of a host; returns the name of a host that has failed, else "". Another text is left out."""

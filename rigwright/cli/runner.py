@@ -93,7 +93,7 @@ def run(
     said to a person goes to stderr, because stdout is for a program.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
-    run_id = slice_command.here.order.run if slice_command.here else run_ids.new()
+    run_id = slice_command.here.order["runs"][-1] if slice_command.here else run_ids.new()
     command: HostCommand | None = None
     jobs: list[HostJob] = []
     error: RigwrightError | None = None
@@ -235,12 +235,12 @@ def _run_on(
     run_options = Options(
         run_id,
         command.disrupt,
-        reboots=order.reboots if order else command.reboots,
+        reboots=order["reboots"] if order else command.reboots,
         root=command.root,
         restart=command.restart,
         restart_title=command.options.command,
-        earlier_runs=tuple(order.earlier_runs if order else command.rollout.state.runs[:-1] if command.rollout else ()),
-        announced=order.announced if order else None,
+        earlier_runs=tuple(order["runs"]) if order else command.rollout.state.runs[:-1] if command.rollout else (),
+        announced=order["announced"] if order else None,
         keep_s=keep_s,
     )
     stage: host_job.Stage = nullcontext if command.watch else output.stage
@@ -248,7 +248,7 @@ def _run_on(
     jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, stage, begun))
     pool.refuse(jobs, refused)
     if order:
-        jobs[0].run.state.lost = order.lost
+        jobs[0].run.state.lost = order["lost"]
 
     def load() -> None:
         """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rigwright.cli import slice_command
-from rigwright.cli.slice_command import SliceCommand, SliceOrder
+from rigwright.cli.slice_command import SliceCommand
 from rigwright.fleet import dask_workers
 
 ADDRESS = "tcp://scheduler:8786"
@@ -39,7 +39,7 @@ class WorkersHere:
     def _answer(self, order: str) -> str:
         place, feed = self.folder / f"slice{len(self.orders)}", io.StringIO()
         place.mkdir(parents=True)
-        command = SliceCommand(SliceOrder(**json.loads(order)), place, feed)
+        command = SliceCommand(json.loads(order), place, feed)
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(command.text):
             patch.setenv("RIGWRIGHT_HISTORY", str(place / "history.sqlite"))
             patch.setattr(slice_command, "here", None)
