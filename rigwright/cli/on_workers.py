@@ -1,4 +1,7 @@
-"""A run with `--executor`: workers run the same command on slices of the hosts, and their documents become one (docs/guide/rollouts.md)."""
+"""A run with `--executor`: workers run the command on slices of the hosts, and their documents become one.
+
+docs/guide/rollouts.md says what is sent and what differs from a run without workers.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from rigwright.cli import runner
+from rigwright.cli.options import HostsOptions
 from rigwright.cli.slice_command import CONSENT, LONGEST_TEXT, SliceOrder, run_slice, stop
 from rigwright.core import host_ranges, interruption, secrets, shipped_files
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HistoryError, HostError
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.engine import events, playbook
+from rigwright.engine import events
+from rigwright.engine import playbook as playbooks
 from rigwright.fleet import pool, rollout
 from rigwright.fleet.dask_workers import Workers
 from rigwright.fleet.host_job import HostJob, left_behind
@@ -33,8 +38,8 @@ EACH = 2
 LONGEST_ANSWER = 256 << 20
 """Characters of the answer about a slice."""
 _OWN_OPTIONS = (
-    *("host", "inventory", "vault_password_file", "playbook", "executor", "insecure", "slice", "json", "html"),
-    *("prometheus", "reload", "serial", "max_fail", "resume", "reboots", "yes"),
+    *("vault_password_file", "executor", "insecure", "slice", "html", "prometheus", "reload"),
+    *("serial", "max_fail", "resume", "reboots"),
 )
 """Options of the controller, which are not sent."""
 _EVENTS: dict[str, Callable[..., events.Event]] = {
@@ -45,28 +50,9 @@ _EVENTS["StepStarted"] = partial(events.StepStarted, changes=())
 _AGAIN = "look at the worker's log; then run the same command again, which goes on from where the host is"
 
 
-def act(
-    command: runner.HostCommand, inventory: Inventory, jobs: list[HostJob], workers: Workers, output: Output
-) -> None:
-    """Lets the workers run the command: first without --yes, so that it ends with its question where it would change something; after a
-    yes here, with it. Raises ConsentError, UsageError, and KeyboardInterrupt after Ctrl-C."""
-    from rigwright.cli import provision_hosts
-
-    run, rolling = _Run(command, inventory, workers, output), command.rollout
-    if rolling:
-        provision_hosts.show_resumed(rolling, output.text)
-    run.give_out(jobs, yes=False)
-    if run.question:
-        runner.consent(getattr(command.options, "yes", False), run.question)
-    if rolling:
-        provision_hosts.roll(jobs, output.text, run.give_out, rolling, finished=run.finished)
-    else:
-        run.give_out([job for job in jobs if job.host.name not in run.finished])
-
-
 @dataclass(eq=False)
 class Slice:
-    """Hosts that a worker gets together. `reboots`: whether they will reboot. `text`: what the command said about them."""
+    """Hosts that a worker gets together. `reboots`: whether they will reboot. `text`: what the command said of them."""
 
     jobs: Sequence[HostJob]
     reboots: bool
@@ -84,33 +70,40 @@ def cut(jobs: Sequence[HostJob], most: int, will_reboot: Callable[[HostJob], boo
     return [Slice(same[at : at + most], reboots) for reboots, same in kinds.items() for at in range(0, len(same), most)]
 
 
-class _Run:
-    """The hosts of a run while workers have them. `question`: what the command asks before it changes hosts, "" for nothing. `finished`: the
-    hosts whose command did not ask, so that nothing is left to do."""
+class Slices:
+    """Gives the hosts of a command to workers.
+
+    `looked_up`: the facts of which the command looks earlier values up. `yes`: whether --yes was typed. `question`:
+    what the command asks before it changes hosts, "" for nothing. `finished`: the hosts whose command did not ask, so
+    that nothing is left to do.
+    """
 
     def __init__(
         self,
-        command: runner.HostCommand,
+        options: HostsOptions,
+        playbook: Path | None,
+        looked_up: Sequence[str],
         inventory: Inventory,
         workers: Workers,
         output: Output,
     ) -> None:
-        self.command, self.inventory, self.workers, self.output = command, inventory, workers, output
-        playbooks = list(playbook.files(command.playbook)) if command.playbook else []
+        self.options, self.inventory, self.workers, self.output = options, inventory, workers, output
+        self.yes = bool(getattr(options, "yes", False))
+        read = list(playbooks.files(playbook)) if playbook else []
         shipped = shipped_files.folder("playbooks").resolve()
-        own = [path for path in playbooks if command.playbook and command.playbook.resolve().parent != shipped]
+        own = [path for path in read if read[0].resolve().parent != shipped]
         folders = [inventory.rigs, inventory.templates, *(path.parent.parent / "templates" for path in own[:1])]
         paths = [*own, *(path for folder in folders for path in folder.rglob("*") if path.is_file())]
         self.files = {str(path.absolute()): path.read_text(encoding="utf-8", errors="replace") for path in paths}
         """The texts of the files besides the inventory that bind the playbook, by their path."""
-        written = [*self.files.values(), *(path.read_text(encoding="utf-8") for path in playbooks)]
+        written = [*self.files.values(), *(path.read_text(encoding="utf-8") for path in read)]
         self.words = frozenset(re.findall(r"\w+", " ".join(written)))
-        """All words of these files and of the playbook: names that are not among them are of no variable that it needs."""
-        given = getattr(command.options, "playbook", "")
-        self.playbook = str(own[0].absolute()) if own else playbooks[0].stem if given else ""
+        """All words of the playbook and of these files. A variable whose name is not among them is not needed."""
+        given = getattr(options, "playbook", "")
+        self.playbook = str(own[0].absolute()) if own else read[0].stem if given else ""
         self.past: dict[str, Any] = {}
         with suppress(HistoryError), History.open(write=False) as past:
-            self.past = past.known(command.looked_up)
+            self.past = past.known(looked_up)
         self.question, self.lost = "", ""
         self.finished: set[str] = set()
         self.connected: set[str] = set()
@@ -125,13 +118,14 @@ class _Run:
     ) -> None:
         """Lets the workers run the command on those of the hosts that have no error, and shows what it says.
 
-        `on_end` is called when the answer about a host is there. No further host begins once `too_many` is true of the number of failed
-        hosts. Raises KeyboardInterrupt after Ctrl-C; the second one does not wait for hosts that have begun.
+        `on_end` is called when the answer about a host is there. No further host begins once `too_many` is true of the
+        number of failed hosts. Raises KeyboardInterrupt after Ctrl-C; the second one does not wait for hosts that have
+        begun.
         """
         able = [job for job in jobs if job.report.error is None and self._may_be_sent(job)]
         if not able:
             return
-        most = int(self.command.options.slice or 0) or size(len(able), self.workers.count)
+        most = int(self.options.slice or 0) or size(len(able), self.workers.count)
         parts = cut(able, most, lambda job: yes and bool(_disrupting(job, only_reboots=True)))
         try:
             with able[0].stage([job.host.name for job in able]):
@@ -197,7 +191,7 @@ class _Run:
             raise KeyboardInterrupt
 
     def _next(self, waiting: Sequence[Slice], given: Sequence[Slice]) -> Slice | None:
-        """The next slice that the workers have a thread for. Of slices whose hosts will reboot they get one at a time."""
+        """The next slice that the workers have a thread for. Slices whose hosts will reboot come one at a time."""
         one_reboots = any(part.reboots for part in given)
         able = (part for part in waiting if not (part.reboots and one_reboots))
         return next(able, None) if len(given) < self.workers.threads else None
@@ -215,43 +209,34 @@ class _Run:
 
     def _order(self, part: Slice, yes: bool) -> str:
         """The order for a slice as text, without a secret."""
-        options = {name: value for name, value in vars(self.command.options).items() if name not in _OWN_OPTIONS}
-        if "yes" in vars(self.command.options):
-            options["yes"] = yes
-        if "playbook" in vars(self.command.options):
-            options["playbook"] = self.playbook
-        run = part.jobs[0].run.options
         own = {job.host.name: job.host.variables for job in part.jobs}
-        hosts = {
-            name: {
-                variable: value
-                for variable, value in own.get(name, {}).items()
-                if (variable in NOT_SECRET or variable in self.words) and not secrets.holds(value)
-            }
-            for name in self.inventory.groups["all"]
-        }
-        children: dict[str, Any] = {
+        hosts: dict[str, Any] = {name: {} for name in self.inventory.groups["all"]}
+        for name, variables in own.items():
+            needed = {key: value for key, value in variables.items() if key in NOT_SECRET or key in self.words}
+            hosts[name] = {key: value for key, value in needed.items() if not secrets.holds(value)}
+        groups: dict[str, Any] = {
             group: {"hosts": {name: {} for name in members}}
             for group, members in self.inventory.groups.items()
             if group not in ("all", "ungrouped")
         }
-        terminal = self.output.text.console
-        return SliceOrder(
-            self.command.options.command,
-            options,
-            list(own),
-            {"all": {"hosts": hosts, "children": children}},
-            str(self.inventory.rigs.parent.absolute()),
-            self.files,
-            self.past,
-            run.run_id,
-            (*run.earlier_runs, run.run_id),
-            run.reboots,
-            self.lost,
-            {job.host.name: rollout.digest(job.bound) for job in part.jobs},
-            {job.host.name: _disrupting(job) for job in part.jobs} if yes else None,
-            terminal.width if terminal.is_terminal else 0,
-        ).as_text
+        inventory = f"{self.inventory.rigs.parent.absolute()}/hosts.yml"
+        given = {"host": ",".join(own), "inventory": inventory, "json": "-", "yes": yes, "playbook": self.playbook}
+        options = {**vars(self.options), **given}
+        run = part.jobs[0].run.options
+        order: SliceOrder = {
+            "command": self.options.command,
+            "options": {
+                name: options[name] for name in vars(self.options) if name in given or name not in _OWN_OPTIONS
+            },
+            "files": {**self.files, inventory: json.dumps({"all": {"hosts": hosts, "children": groups}})},
+            "machines": self.past,
+            "runs": [*run.earlier_runs, run.run_id],
+            "reboots": run.reboots,
+            "lost": self.lost,
+            "digests": {job.host.name: rollout.digest(job.bound) for job in part.jobs},
+            "announced": {job.host.name: _disrupting(job) for job in part.jobs} if yes else None,
+        }
+        return json.dumps(order, allow_nan=False)
 
     def _show(self, event: object, jobs: dict[str, HostJob]) -> str:
         """Shows an event of a host; returns the name of a host that has failed, else "". Another text is left out."""

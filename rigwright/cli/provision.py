@@ -27,6 +27,12 @@ def provision(options: ProvisionOptions) -> int:
 
             provision_hosts.provision(jobs, text, counted, rolling)
 
+        def by_workers(jobs: list[Any], text: Any, slices: Any) -> None:
+            from rigwright.cli import provision_hosts
+
+            assert rolling
+            provision_hosts.by_workers(jobs, text, slices, rolling)
+
         return runner.HostCommand(
             counted,
             act,
@@ -36,6 +42,7 @@ def provision(options: ProvisionOptions) -> int:
             rolling.state.reboots if rolling else int(options.reboots or 1),
             restart=restart_words(options.command, options.yes),
             rollout=rolling,
+            by_workers=by_workers,
             afterwards=lambda jobs, text: _hint_at_training(jobs, text, counted.playbook),
             exit_code=exit_code,
         )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
@@ -19,6 +19,9 @@ from rigwright.fleet import actions, journal, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.rollout import Rolling
 from rigwright.report.labels import as_is, checks_in_words
+
+if TYPE_CHECKING:
+    from rigwright.cli.on_workers import Slices
 
 MANY = 4
 """With more hosts than this, findings that pass are counted and not shown one by one."""
@@ -42,6 +45,15 @@ def provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling
         batch(alive)
     else:
         roll(jobs, text, batch, rolling)
+
+
+def by_workers(jobs: list[HostJob], text: Any, slices: Slices, rolling: Rolling) -> None:
+    """As `provision`, by workers of --executor: their plans are in the text of their commands."""
+    show_resumed(rolling, text)
+    slices.give_out(jobs, yes=False)
+    if slices.question:
+        runner.consent(slices.yes, slices.question)
+    roll(jobs, text, slices.give_out, rolling, slices.finished)
 
 
 def show_resumed(rolling: Rolling, text: Any) -> None:

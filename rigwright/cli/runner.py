@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rigwright.cli import slice_command
 from rigwright.cli.options import HostsOptions
 from rigwright.core import host_ranges, interruption, numbers, prompt, run_ids, shipped_files
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
@@ -22,7 +23,7 @@ from rigwright.report.lazy_terminal import Output
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from rigwright.cli.slice_command import SliceCommand
+    from rigwright.cli.on_workers import Slices
     from rigwright.engine.report import HostReport
     from rigwright.fleet.dask_workers import Workers
     from rigwright.fleet.host_job import HostJob
@@ -37,12 +38,20 @@ SWITCH_S = 0.001
 Act = Callable[[list[Any], Any], None]
 """What a command does with its connected hosts; it writes to the text output."""
 
-on_worker: SliceCommand | None = None
-"""The part of a run with --executor that this process, the command of a worker, does; None in every other process."""
-
 
 def _nothing(_jobs: list[Any], _text: Any) -> None:
     """Does nothing."""
+
+
+def _by_workers(jobs: list[Any], _text: Any, slices: Slices) -> None:
+    """Lets workers run the command: first without --yes, so that it ends with its question where it would change something.
+
+    After a yes here they run it with --yes.
+    """
+    slices.give_out(jobs, yes=False)
+    if slices.question:
+        consent(slices.yes, slices.question)
+    slices.give_out([job for job in jobs if job.host.name not in slices.finished])
 
 
 @dataclass(frozen=True)
@@ -50,9 +59,10 @@ class HostCommand:
     """How a command uses the hosts. `options` are those that count: of the rollout when one is resumed.
 
     `tolerant`: a mistake in the variables of one host does not stop the others. `quiet`: no event is shown.
-    `checks_only` says of which hosts the steps of the playbook are left out. `before_connecting` gets the inventory and the bound
-    playbooks, and may raise an error. `afterwards`: what is done with all hosts together after `act`, with --executor by the controller alone.
-    `looked_up`: the facts of which `act` looks earlier values up. `exit_code`: what the report of a host makes the exit code of the command.
+    `checks_only` says of which hosts the steps of the playbook are left out. `before_connecting` gets the inventory and
+    the bound playbooks, and may raise an error. `afterwards` is done with all hosts together after `act`, with --executor
+    on this machine. `by_workers` is done with --executor in place of `act`. `looked_up`: the facts of which `act` looks
+    earlier values up. `exit_code`: what the report of a host makes the exit code of the command.
     """
 
     options: HostsOptions
@@ -70,6 +80,7 @@ class HostCommand:
     rollout: Rolling | None = None
     before_connecting: Callable[[Any, Sequence[Any]], object] = lambda _inventory, _bound: None
     afterwards: Act = _nothing
+    by_workers: Callable[[list[Any], Any, Slices], None] = _by_workers
     looked_up: tuple[str, ...] = ()
     exit_code: Callable[[HostReport], int] = attrgetter("exit_code")
 
@@ -83,12 +94,12 @@ def run(
     said to a person goes to stderr, because stdout is for a program.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
-    run_id = on_worker.order.run if on_worker else run_ids.new()
+    run_id = slice_command.here.order["runs"][-1] if slice_command.here else run_ids.new()
     command: HostCommand | None = None
     jobs: list[HostJob] = []
     error: RigwrightError | None = None
     interrupted = False
-    apart = (to_stderr or (files.json if files else options.json) == "-") and not on_worker
+    apart = (to_stderr or (files.json if files else options.json) == "-") and not slice_command.here
     output = Output(sys.stderr if apart else sys.stdout)
     try:
         command = prepare(run_id)
@@ -102,15 +113,15 @@ def run(
     with interruption.held():
         from rigwright.report import json_document, output_files
 
-        if error and not on_worker:
+        if error and not slice_command.here:
             output.text.error(error)
-        elif interrupted and not on_worker:
+        elif interrupted and not slice_command.here:
             _show_interruption(options.changes_hosts, jobs, command.rollout if command else None, output.text)
         reports = [job.report for job in jobs]
         metadata = json_document.RunMetadata(started, *(_files_read(command) if command else ()))
         document = json_document.document(options.command, run_id, code, error, reports, metadata)
-        if on_worker:
-            on_worker.end(document, jobs)
+        if slice_command.here:
+            slice_command.here.end(document, jobs)
             return code
         if command and command.rollout:
             document["rollout"] = command.rollout.as_json()
@@ -205,8 +216,8 @@ def _run_on(
     checks_only = frozenset(each.name for each in hosts if command.checks_only(each))
     bound, refused = playbooks.bind_all(command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only)
     bound = command.rollout.to_do(bound) if command.rollout else bound
-    order = on_worker.order if on_worker else None
-    refused |= on_worker.refused(bound) if on_worker else {}
+    order = slice_command.here.order if slice_command.here else None
+    refused |= slice_command.here.refused(bound) if slice_command.here else {}
     command.before_connecting(inventory, bound)
     output.inventory, output.many = short(inventory.path), len(bound) > 1
 
@@ -218,19 +229,19 @@ def _run_on(
     run_options = Options(
         run_id,
         command.disrupt,
-        reboots=order.reboots if order else command.reboots,
+        reboots=order["reboots"] if order else command.reboots,
         root=command.root,
         restart=command.restart,
         restart_title=command.options.command,
-        earlier_runs=tuple(order.earlier_runs if order else command.rollout.state.runs[:-1] if command.rollout else ()),
-        announced=order.announced if order else None,
+        earlier_runs=tuple(order["runs"]) if order else command.rollout.state.runs[:-1] if command.rollout else (),
+        announced=order["announced"] if order else None,
     )
     stage: host_job.Stage = nullcontext if command.watch else output.stage
-    sink = on_worker.tell if on_worker else output.progress if command.quiet else output.event
+    sink = slice_command.here.tell if slice_command.here else output.progress if command.quiet else output.event
     jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, stage, begun))
     pool.refuse(jobs, refused)
     if order:
-        jobs[0].run.state.lost = order.lost
+        jobs[0].run.state.lost = order["lost"]
 
     def load() -> None:
         """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""
@@ -239,19 +250,20 @@ def _run_on(
 
     try:
         if workers is not None:
-            from rigwright.cli import on_workers
+            from rigwright.cli.on_workers import Slices
 
-            on_workers.act(command, inventory, jobs, workers, output)
+            slices = Slices(command.options, command.playbook, command.looked_up, inventory, workers, output)
+            command.by_workers(jobs, output.text, slices)
         else:
             _act(command, jobs, load, output)
-        if on_worker is None:
+        if slice_command.here is None:
             command.afterwards(jobs, output.text)
             for message in shared_identity.name_shared(jobs):
                 output.text.warn(message)
     finally:
         pool.close(jobs)
     lab = shipped_files.CHECKOUT / ".lab" / "inventory"
-    failed = [(job.host, job.report.error) for job in jobs if job.report.error is not None and not on_worker]
+    failed = [(job.host, job.report.error) for job in jobs if job.report.error is not None and not slice_command.here]
     output.text.errors([(host.name, with_hint(error, host, lab)) for host, error in failed])
     codes = {command.exit_code(job.report) for job in jobs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
@@ -268,7 +280,7 @@ def _act(command: HostCommand, jobs: list[HostJob], load: Callable[[], None], ou
         for job in jobs:
             job.to_connect = True
     command.act(jobs, output.text)
-    if on_worker is None:
+    if slice_command.here is None:
         _record_what_was_asked(jobs, command)
 
 
@@ -291,7 +303,7 @@ def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str
     """Transports that have begun to connect, by host name: of hosts that the same command has read before, if they are few."""
     from rigwright.engine import read_ahead
 
-    if command.options.executor or on_worker or len(hosts) > read_ahead.MOST_HOSTS:
+    if command.options.executor or slice_command.here or len(hosts) > read_ahead.MOST_HOSTS:
         return {}
     known = {host.name: read_ahead.recorded(host.name, _same_again(command)) for host in hosts}
     begun: dict[str, Transport] = {}
@@ -396,8 +408,8 @@ def _is_example(address: str) -> bool:
 
 def consent(yes: bool, question: str) -> None:
     """Asks the question, unless --yes was typed; returns after a yes. Raises ConsentError."""
-    if on_worker:
-        on_worker.consent(yes, question)
+    if slice_command.here:
+        slice_command.here.consent(yes, question)
     elif not yes:
         prompt.insist("consent", question, "the same command with --yes", "the answer was no; nothing was changed")
 

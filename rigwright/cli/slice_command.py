@@ -1,7 +1,8 @@
-"""What a worker of `--executor` does: it runs the ordinary command on a slice of the hosts, in a process of its own (docs/guide/rollouts.md).
+"""What a worker of `--executor` does: it runs the ordinary command on a slice of the hosts, in a process of its own.
 
-The process reads its order from stdin as one line of JSON, and gets no further host once stdin says `no more`. The end of stdin counts
-as Ctrl-C, so it also ends when its worker is killed. It writes its events and then its document to stdout, a line of JSON each.
+The process reads its order from stdin, as one line of JSON. After another line it begins no further host. The end of
+stdin counts as Ctrl-C, so the process also ends when its worker is killed. It writes its events and then its document
+to stdout, a line of JSON each.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypedDict
 
 from rigwright.core.errors import ConsentError, HostError, RigwrightError, unexpected
-from rigwright.core.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
+    import subprocess
+
     from rigwright.engine.events import Event
     from rigwright.engine.playbook import BoundPlaybook
     from rigwright.fleet.host_job import HostJob
@@ -40,46 +40,34 @@ _children: dict[str, list[subprocess.Popen[str]]] = {}
 """The processes of this worker by the run that they belong to."""
 
 
-@dataclass(frozen=True)
-class SliceOrder:
-    """An order: the `command` with its `options`, for `hosts`. It has no secret.
-
-    `inventory`: the hosts and groups, with the variables of these hosts. `folder`: where its files are at the controller. `files`: the texts
-    of playbooks, templates and rigs by their path there. `machines`: rows of the history. `earlier_runs`: runs, and attempts at this order,
-    whose hosts are taken over. `reboots`: how many of the hosts may reboot at a time. `lost`: a host that did not come back from a reboot.
-    `digests`: of the steps and checks of each host. `announced`: by host the steps whose disruption a person was shown; None: nobody was
-    shown a plan. `width`: of the terminal, 0 for none.
-    """
+class SliceOrder(TypedDict):
+    """What a worker is to do. It has no secret."""
 
     command: str
-    options: Mapping[str, Any]
-    hosts: Sequence[str]
-    inventory: Mapping[str, Any]
-    folder: str
-    files: Mapping[str, str]
-    machines: Mapping[str, Sequence[Sequence[Any]]]
-    run: str
-    earlier_runs: Sequence[str]
+    options: dict[str, Any]
+    """The options of the command. An inventory and a playbook that are among `files` mean the worker's copy."""
+    files: dict[str, str]
+    """The texts of the inventory with the variables of these hosts, playbooks, templates and rigs, by their paths."""
+    machines: dict[str, list[list[Any]]]
+    """Rows of the history."""
+    runs: list[str]
+    """The run, and before it the runs that it continues. Their leases, and those of an earlier attempt, are taken over."""
     reboots: int
+    """How many of the hosts may reboot at a time."""
     lost: str
-    digests: Mapping[str, str]
-    announced: Mapping[str, Sequence[str]] | None
-    width: int
-
-    @property
-    def as_text(self) -> str:
-        """One line of JSON. Raises ValueError for a value without a JSON form."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return json.dumps(values, allow_nan=False, default=_without_json)
-
-
-def _without_json(value: object) -> None:
-    raise ValueError(f"a value of the type {type(value).__name__}")
+    """A host that did not come back from a reboot, "" for none."""
+    digests: dict[str, str]
+    """Of the steps and checks of each host, by its name."""
+    announced: dict[str, list[str]] | None
+    """By host the steps whose disruption a person was shown; None: nobody was shown a plan."""
 
 
 def run_slice(run: str, order: str) -> str:
-    """Runs the command of an order in a process of its own; returns its document as JSON text, also after any error: an exception would
-    be pickled. Called by Dask in a thread of the worker."""
+    """Runs the command of an order in a process of its own; returns its document as JSON text.
+
+    Called by Dask in a thread of the worker. After an error it returns a text too, because an exception would be
+    pickled.
+    """
     try:
         return _document(run, order)
     except BaseException as error:
@@ -88,6 +76,8 @@ def run_slice(run: str, order: str) -> str:
 
 
 def _document(run: str, order: str) -> str:
+    import subprocess
+
     from distributed import get_worker
 
     worker: Any = get_worker()
@@ -118,12 +108,11 @@ def _watch(worker: Any, key: Any, run: str, child: subprocess.Popen[str]) -> Non
         if task is None or task.state == "cancelled":
             stop(run, "no more")
             return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(WATCH_S)
+        time.sleep(WATCH_S)
 
 
 def stop(run: str, how: str) -> None:
-    """Tells the commands of a run on this worker to begin no further host (`no more`), or to end as after Ctrl-C (`interrupt`)."""
+    """Tells the commands of a run on this worker to begin no further host (`no more`), or to end (`interrupt`)."""
     for child in list(_children.get(run, ())):
         with contextlib.suppress(OSError, ValueError):  # it has ended, or was interrupted before
             assert child.stdin
@@ -135,44 +124,44 @@ def stop(run: str, how: str) -> None:
 
 
 class SliceCommand:
-    """The command of an order in this process, with a copy of the controller's files below `place`. `text`: what it says to a person."""
+    """The command of an order in this process, with copies of the controller's files below `place`.
+
+    `text`: what the command says to a person. `feed`: where its events and its document go.
+    """
 
     def __init__(self, order: SliceOrder, place: Path, feed: IO[str]) -> None:
         self.order, self.place, self.text, self._feed = order, place, io.StringIO(), feed
         self._lock = threading.Lock()
 
-    def copy_of(self, path: str) -> Path:
-        """Where the copy of a file of the controller is."""
-        return self.place / path.lstrip("/")
-
     def given(self) -> dict[str, Any]:
         """The options of the command. Writes the files that they name."""
-        order, hosts = self.order, self.copy_of(self.order.folder) / "hosts.yml"
-        for path, text in {**order.files, str(Path(order.folder) / "hosts.yml"): json.dumps(order.inventory)}.items():
-            self.copy_of(path).parent.mkdir(parents=True, exist_ok=True)
-            self.copy_of(path).write_text(text, encoding="utf-8")
+        files, options = self.order["files"], self.order["options"]
+        copies = {path: self.place / path.lstrip("/") for path in files}
+        for path, copy in copies.items():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(files[path], encoding="utf-8")
         if password := os.environ.get(PASSWORD_FILE):
-            (hosts.parent / "group_vars").mkdir(exist_ok=True)
-            own = {"file": str(Path(password).expanduser())}
-            (hosts.parent / _OF_ALL).write_text(f"ansible_become_password: !secret {json.dumps(own)}\n")
-        given = {**order.options, "host": ",".join(order.hosts), "inventory": str(hosts), "json": "-"}
-        if (playbook := given.get("playbook", "")) in order.files:
-            given["playbook"] = str(self.copy_of(playbook))
-        return given
+            variables = copies[options["inventory"]].parent / "group_vars" / "all.yml"
+            variables.parent.mkdir(exist_ok=True)
+            source = json.dumps({"file": str(Path(password).expanduser())})
+            variables.write_text(f"ansible_become_password: !secret {source}\n", encoding="utf-8")
+        named = {name: options.get(name) for name in ("inventory", "playbook")}
+        return {**options, **{name: str(copies[path]) for name, path in named.items() if path in files}}
 
     def run(self) -> None:
         """Runs the command."""
-        from rigwright.cli import execution, runner
+        from rigwright.cli import execution
         from rigwright.cli.options import CommandOptions
         from rigwright.history import History
 
         with History.open() as history:
-            history.learn(self.order.machines)
+            history.learn(self.order["machines"])
         classes: list[type[CommandOptions]] = [CommandOptions]
         for each in classes:
             classes += each.__subclasses__()
-        options = next(each for each in classes if getattr(each, "command", "") == self.order.command)
-        runner.on_worker = self
+        options = next(each for each in classes if getattr(each, "command", "") == self.order["command"])
+        global here
+        here = self
         execution.execute(options, self.given())
 
     def tell(self, event: Event) -> None:
@@ -185,14 +174,15 @@ class SliceCommand:
 
     def _write(self, value: object) -> None:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False).replace(str(self.place), "")
-        text = text.replace(f"{Path(self.order.folder) / _OF_ALL}:1", f"{PASSWORD_FILE} of the worker")
+        folder = Path(self.order["options"]["inventory"]).parent
+        text = text.replace(f"{folder}/group_vars/all.yml:1", f"{PASSWORD_FILE} of the worker")
         with self._lock:
             self._feed.write(f"{text}\n")
             self._feed.flush()
 
     def consent(self, yes: bool, question: str) -> None:
-        """Raises ConsentError, with which the controller asks a person. When that was done, the text up to here is not shown again."""
-        if self.order.announced is not None:
+        """Raises ConsentError, so that the controller asks. If it has asked, the plan is left out of the text."""
+        if self.order["announced"] is not None:
             self.text.seek(0)
             self.text.truncate()
         elif not yes:
@@ -206,29 +196,34 @@ class SliceCommand:
         return {
             one.host.name: HostError(one.host.name, found, "the same steps", "run this host without --executor")
             for one in bound
-            if rollout.digest(one, str(self.place)) != self.order.digests[one.host.name]
+            if rollout.digest(one, str(self.place)) != self.order["digests"][one.host.name]
         }
 
     def end(self, document: dict[str, Any], jobs: Sequence[HostJob]) -> None:
-        """Sends the document of the command, with what it does not say: the text, the exit code of each host with an error, and a host
-        that did not come back from a reboot."""
+        """Sends the document of the command, with what it does not say.
+
+        That is the text, the exit code of each host with an error, and a host that did not come back from a reboot.
+        """
         codes = {job.host.name: job.report.error.exit_code for job in jobs if job.report.error}
         lost = jobs[0].run.state.lost if jobs else ""
         text = self.text.getvalue()[:LONGEST_TEXT]
         self._write({**document, "slice": {"text": text, "exit_codes": codes, "lost": lost}})
 
 
-_OF_ALL = "group_vars/all.yml"
+here: SliceCommand | None = None
+"""The command of an order that this process runs; None in every process that is not of a worker."""
 
 
 def main() -> None:
     """The program that a worker starts: runs the command of the order that stdin gives."""
+    import tempfile
+
     from rigwright.core import process_start
     from rigwright.fleet import pool
 
-    feed, order = sys.stdout, SliceOrder(**json.loads(sys.stdin.readline()))
+    feed, order = sys.stdout, json.loads(sys.stdin.readline())
     with tempfile.TemporaryDirectory(prefix="rigwright-slice.") as place:
-        os.environ |= {"COLUMNS": str(order.width or 160), "RIGWRIGHT_HISTORY": f"{place}/history.sqlite"}
+        os.environ |= {"COLUMNS": "160", "RIGWRIGHT_HISTORY": f"{place}/history.sqlite"}
         slice_command = SliceCommand(order, Path(place), feed)
         sys.stdout = slice_command.text
         process_start.prepare()

@@ -25,10 +25,10 @@ _TLS = {
     "tls_client_cert": "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT",
     "tls_client_key": "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY",
 }
-"""The settings of a client by the name that Dask's class Security gives them. The key may be in the file of the certificate."""
+"""The settings of a client by their name in Dask's class Security. The file of the certificate may have the key too."""
 
 _TEXTS_ONLY = ["msgpack"]
-"""Results of workers are read in this form, which has no pickles. Dask still unpickles exceptions and messages of the scheduler."""
+"""Results are read in this form, without pickles. Dask still unpickles exceptions and messages of the scheduler."""
 
 
 def check(address: str, insecure: bool = False) -> None:
@@ -109,7 +109,7 @@ def _security() -> Any:
 
 
 def sources() -> str:
-    """A hash of the source files, templates and playbooks: equal on two machines with the same rigwright, one in a checkout and one installed."""
+    """A hash of the source files, templates and playbooks: equal in a checkout and in an installation of it."""
     package = Path(__file__).parents[1]
     folders = [(package, ""), *((folder(name), f"{name}/") for name in ("onhost", "playbooks", "templates"))]
     files = {
@@ -146,8 +146,10 @@ def _require_same(address: str, client: Any) -> None:
 
 
 class Workers:
-    """The workers of a client. `count`: how many there are, `threads`: how much work they do at a time, `lost`: why no work is answered
-    any more, "" as long as it is. These are looked up every POLL_S seconds."""
+    """The workers of a client. `count`: how many there are; `threads`: how many slices they handle at a time.
+
+    `lost`: why no answer can come any more, "" as long as one can. All are looked up every POLL_S seconds.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Runs an action on many hosts: how many at once, which of them have ended, the limit of failed hosts, Ctrl-C (docs/guide/rollouts.md)."""
+"""Runs an action on many hosts: how many at once, which of them have ended, the limit of failed hosts, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -52,15 +52,16 @@ def run_hosts(
     last: bool = False,
     reads: bool = False,
 ) -> None:
-    """Runs an action once on every host that has no error, many hosts at a time; the results are in the jobs' reports. `last`: no action
-    follows. `reads`: the action only reads the host, so one that keeps it waiting does not keep others waiting (`Places`).
+    """Runs an action once on every host that has no error, many hosts at a time; the results are in the jobs' reports.
 
-    `activity` is shown as progress. `meanwhile` runs in this thread while the first hosts answer. `on_end`, and then `enough`, is called
-    after each host, one call at a time; once `enough` returns true no further host begins, and the remaining hosts are not attempted.
-    `on_end` must not raise an exception.
+    `activity` is shown as progress. `meanwhile` runs in this thread while the first hosts answer. `on_end`, and then
+    `enough`, is called after each host, one call at a time; once `enough` returns true no further host begins, and
+    the remaining hosts are not attempted. `on_end` must not raise an exception. `last`: no action follows. `reads`:
+    the action only reads the host, so one that keeps it waiting does not keep others waiting (`Places`).
 
-    The first Ctrl-C, SIGTERM or SIGHUP begins no further host, waits for critical sections, then raises KeyboardInterrupt. A second
-    one abandons the hosts that are still running, and waits for them no longer than GRACE_S.
+    The first Ctrl-C, SIGTERM or SIGHUP begins no further host, waits for critical sections, then raises
+    KeyboardInterrupt. A second one abandons the hosts that are still running, and waits for them no longer than
+    GRACE_S.
     """
     able = [job for job in jobs if job.report.error is None]
     if not able:
@@ -89,16 +90,22 @@ def run_hosts(
 
 
 def _collect_rarely() -> None:
-    """Makes Python's search for cycles leave out what there is, and search what has survived rarely: modules, inventory, playbooks and
-    reports of many hosts stay until the end, and looking through all of them again and again takes more time the more hosts there are."""
+    """Makes Python's search for cycles leave out what there is, and search what has survived rarely.
+
+    Modules, inventory, playbooks and reports of many hosts stay until the end, and looking through all of them again
+    and again takes more time the more hosts there are.
+    """
     if not gc.get_freeze_count():  # once: what is frozen is never freed, if it is a cycle
         gc.freeze()
     gc.set_threshold(gc.get_threshold()[0], 50, 50)
 
 
 class Places:
-    """At most `usual` hosts are at work at a time. One that is for longer than SLOW_S seconds, because it hangs or its network is slow, no
-    longer counts, up to `slow` such hosts."""
+    """At most `usual` hosts are at work at a time.
+
+    A host that is at work for longer than SLOW_S seconds, because it hangs or its network is slow, no longer counts,
+    up to `slow` such hosts.
+    """
 
     def __init__(self, usual: int, slow: int) -> None:
         self.most = usual + slow
@@ -136,10 +143,10 @@ class Places:
 
 @dataclass
 class HostPool:
-    """Hosts that were submitted to threads, and which of them have not ended. A future that could be cancelled had not begun.
+    """Hosts that were submitted to threads, and which of them have not ended.
 
-    `on_end`, and then `enough`, is called after each host, one call at a time. `while_waiting` is called twice a second or more often while
-    hosts are at work.
+    A future that could be cancelled had not begun. `on_end`, and then `enough`, is called after each host, one call
+    at a time. `while_waiting` is called twice a second or more often while hosts are at work.
     """
 
     jobs: Sequence[HostJob]
@@ -230,7 +237,7 @@ class HostPool:
             job.tell(Note(job.host.name, f"finishing {work}; press Ctrl-C again to stop waiting for it"))
 
     def _abandon(self) -> None:
-        """Abandons the hosts that are still running: closes their connections, and leaves behind what has not ended then."""
+        """Closes the connections of the hosts that are still running, and leaves behind what has not ended then."""
         for job in self.jobs:
             job.left_in = job.run.current_section if job.host.name in self.running else ""
             job.run.transport.abandon()
@@ -270,8 +277,10 @@ def leave_out(jobs: Sequence[HostJob]) -> None:
 
 
 def tidy(jobs: Sequence[HostJob]) -> None:
-    """Removes what the runs have left in scratch directories of their hosts, many hosts at a time; a host that cannot be reached
-    keeps it until its next run."""
+    """Removes what the runs have left in scratch directories of their hosts, many hosts at a time.
+
+    A host that cannot be reached keeps it until its next run.
+    """
     untidy = [job for job in jobs if job.run.untidy and not isinstance(job.report.error, Unreachable)]
     if not untidy:
         return

@@ -128,9 +128,9 @@ ERRORS = {error.exit_code: error for error in (HostError, ConsentError, Unreacha
 
 
 def read_host(host: Host, written: object, exit_code: int) -> HostReport:
-    """The report of a host from its part of a document that a worker wrote, as far as other parts of rigwright than the document use it.
+    """The report of a host from its part of the document that a worker wrote, as far as it is used for more than that.
 
-    `exit_code`: that of its error, 0 without one. Raises ValueError for a document of another form.
+    `exit_code`: that of its error, 0 without one. Raises ValueError, TypeError or KeyError for a document of another form.
     """
     like = _of_report(HostReport(host))
     if not isinstance(written, dict) or written.keys() != like.keys():

@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from rigwright.cli import runner
+from rigwright.cli import slice_command
 from rigwright.core.command import Command, Result
 from rigwright.facts import files, gpu, pci
 from rigwright.operations import limits
@@ -43,7 +43,7 @@ def asked_by(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     run = Answering.run
 
     def noted(self: Answering, cmds: Sequence[Command], *, together: bool = False) -> list[Result]:
-        found.add("worker" if runner.on_worker else "controller")
+        found.add("worker" if slice_command.here else "controller")
         return run(self, cmds, together=together)
 
     monkeypatch.setattr(Answering, "run", noted)

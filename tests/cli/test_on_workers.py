@@ -1,4 +1,4 @@
-"""A run by workers: slices, what is sent with them, the question, batches, the limit of failed hosts, and answers that are none."""
+"""A run by workers: slices, what is sent with them, the question, batches, the limit of failed hosts, wrong answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -62,11 +62,11 @@ def test_the_size_of_a_slice(hosts: int, workers: int, size: int) -> None:
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(1, 20))
 def test_no_host_is_lost_and_hosts_that_reboot_are_apart(boots: list[bool], most: int) -> None:
-    jobs: list[Any] = [SimpleNamespace(boots=each, number=number) for number, each in enumerate(boots)]
-    parts = on_workers.cut(jobs, most, lambda job: job.boots)  # type: ignore[attr-defined]
-    assert sorted(job.number for part in parts for job in part.jobs) == list(range(len(boots)))  # type: ignore[attr-defined]
+    jobs: list[Any] = list(range(len(boots)))
+    parts: Any = on_workers.cut(jobs, most, lambda job: boots[cast(int, job)])
+    assert sorted(number for part in parts for number in part.jobs) == jobs
     assert all(1 <= len(part.jobs) <= most for part in parts)
-    assert all({job.boots for job in part.jobs} == {part.reboots} for part in parts)  # type: ignore[attr-defined]
+    assert all({boots[number] for number in part.jobs} == {part.reboots} for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_slices_whose_hosts_reboot_are_given_out_one_at_a_time(
 ) -> None:
     parts = [on_workers.Slice((), reboots) for reboots in waiting]
     run: Any = SimpleNamespace(workers=SimpleNamespace(threads=threads))
-    found = on_workers._Run._next(run, parts, [on_workers.Slice((), reboots) for reboots in given_out])
+    found = on_workers.Slices._next(run, parts, [on_workers.Slice((), reboots) for reboots in given_out])
     assert found is (None if following is None else parts[following])
 
 
@@ -150,7 +150,7 @@ def test_the_controller_asks_before_anything_is_changed(
     assert set(statuses(document).values()) == {"changed" if made else "pending"}
     orders = [json.loads(order) for order in workers.orders]
     assert [order["announced"] is None for order in orders] == [True, True, *[False] * (len(made) // 3)]
-    assert {tuple(order["earlier_runs"]) for order in orders} == {(document["run"],)}
+    assert {tuple(order["runs"]) for order in orders} == {(document["run"],)}
 
 
 def test_too_many_failed_hosts_end_a_rollout(
@@ -168,14 +168,14 @@ def test_too_many_failed_hosts_end_a_rollout(
     first = document["run"]
     code, document = run(gpus, "provision", resume=True, yes=True, host=None, inventory="", playbook="")
     assert (code, sorted(gpus.made)) == (0, list(HOSTS))
-    assert json.loads(workers.orders[-1])["earlier_runs"] == [first, document["run"]]
+    assert json.loads(workers.orders[-1])["runs"] == [first, document["run"]]
 
 
 def test_batches_are_given_out_one_after_the_other(gpus: Fleet, workers: WorkersHere) -> None:
     gpus.made = ["gpu01"]
     code, document = run(gpus, "provision", yes=True, serial="1,100%")
     assert code == 0
-    assert [json.loads(order)["hosts"] for order in workers.orders] == [
+    assert [json.loads(order)["options"]["host"].split(",") for order in workers.orders] == [
         list(HOSTS), ["gpu01"], ["gpu02"], list(HOSTS[2:]),
     ]  # fmt: skip
     assert document["rollout"]["batches"] == [["gpu02"], list(HOSTS[2:])]
@@ -214,12 +214,12 @@ def test_the_files_of_a_playbook_of_the_owner_are_sent(
     assert found[0] == found[1]
     assert [len(steps) for steps, _ in found[0].values()] == [2, 0]
     order = json.loads(workers.orders[0])
-    ends = ("more/other.yml", "plays/play.yml", "rigs/mine.yml", "templates/own.j2")
+    ends = ("hosts.yml", "more/other.yml", "plays/play.yml", "rigs/mine.yml", "templates/own.j2")
     assert sorted(path.removeprefix(f"{gpus.folder}/").replace("plays/../", "") for path in order["files"]) == list(
         ends
     )
     variables = {"place": "room", "word": "hello", "group_names": ["gpu"]}
-    assert order["inventory"]["all"]["hosts"]["gpu01"] == variables
+    assert json.loads(order["files"][gpus.inventory])["all"]["hosts"]["gpu01"] == variables
 
 
 def test_a_condition_that_needs_a_secret_refuses_the_host(gpus: Fleet, workers: WorkersHere) -> None:

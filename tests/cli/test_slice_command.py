@@ -1,4 +1,4 @@
-"""The command that a worker runs for a slice: it ends when it is told to, does nothing twice, and has only files of its order."""
+"""The command that a worker runs for a slice: it ends when it is told to, and does nothing twice."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tests.fleet.disk_hosts import DiskHost
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.timeout(120)
+RUN = "20261126-100000-00000001"
 HOSTS = ("gpu1", "gpu2", "gpu3", "gpu4")
 
 
@@ -37,22 +38,20 @@ def order(tmp_path: Path) -> SliceOrder:
     (tmp_path / "play.yml").write_text(fake_fleet.PLAY)
     found = inventory.read(tmp_path / "hosts.yml")
     bound = [playbook.bind(tmp_path / "play.yml", found, host) for host in found.select("all")]
-    return SliceOrder(
-        command="provision",
-        options={"yes": True, "playbook": "/c/play.yml"},
-        hosts=HOSTS,
-        inventory={"all": {"hosts": {name: {} for name in HOSTS}, "children": {"gpu": {"hosts": {}}}}},
-        folder="/c",
-        files={"/c/play.yml": fake_fleet.PLAY},
-        machines={},
-        run="20261126-100000-00000001",
-        earlier_runs=("20261126-100000-00000001",),
-        reboots=1,
-        lost="",
-        digests={one.host.name: rollout.digest(one) for one in bound},
-        announced=dict.fromkeys(HOSTS, ()),
-        width=0,
-    )
+    hosts = {"all": {"hosts": {name: {} for name in HOSTS}, "children": {"gpu": {"hosts": {}}}}}
+    return {
+        "command": "provision",
+        "options": {
+            "yes": True, "playbook": "/c/play.yml", "inventory": "/c/hosts.yml", "json": "-", "host": ",".join(HOSTS),
+        },
+        "files": {"/c/play.yml": fake_fleet.PLAY, "/c/hosts.yml": json.dumps(hosts)},
+        "machines": {},
+        "runs": [RUN],
+        "reboots": 1,
+        "lost": "",
+        "digests": {one.host.name: rollout.digest(one) for one in bound},
+        "announced": {name: [] for name in HOSTS},
+    }  # fmt: skip
 
 
 class Worker:
@@ -98,7 +97,7 @@ def made(folder: Path) -> dict[str, int]:
 def meanwhile(order: SliceOrder, act: Callable[[], object], reached: Callable[[], bool]) -> dict[str, Any]:
     """Runs the slice of an order, and `act` once something is reached; returns the document."""
     answers: list[str] = []
-    thread = threading.Thread(target=lambda: answers.append(slice_command.run_slice(order.run, order.as_text)))
+    thread = threading.Thread(target=lambda: answers.append(slice_command.run_slice(RUN, json.dumps(order))))
     thread.start()
     until = time.monotonic() + 60
     while not reached():
@@ -116,10 +115,10 @@ def statuses(document: dict[str, Any]) -> Sequence[str]:
 
 
 def test_an_order_that_runs_twice_changes_each_host_once(order: SliceOrder, worker: Worker, tmp_path: Path) -> None:
-    first, second = (json.loads(slice_command.run_slice(order.run, order.as_text)) for _ in range(2))
+    first, second = (json.loads(slice_command.run_slice(RUN, json.dumps(order))) for _ in range(2))
     assert (statuses(first), statuses(second)) == (["changed"] * 4, ["ok"] * 4)
     assert made(tmp_path) == dict.fromkeys(HOSTS, 1)
-    assert (first["run"], first["exit_code"], first["slice"]["exit_codes"]) == (order.run, 0, {})
+    assert (first["run"], first["exit_code"], first["slice"]["exit_codes"]) == (RUN, 0, {})
     assert "gpu1: 1 change, no check was made" in first["slice"]["text"]
     assert "Plan: " not in first["slice"]["text"], "it was shown with the question"
     kinds = [kind for kind, values in worker.events if values["host"] == "gpu3"]
@@ -131,7 +130,7 @@ def test_an_order_that_runs_twice_changes_each_host_once(order: SliceOrder, work
 def test_an_interruption_finishes_what_has_begun(order: SliceOrder, worker: Worker, tmp_path: Path) -> None:
     def act() -> None:
         slice_command.stop("another run", "interrupt")
-        slice_command.stop(order.run, "interrupt")
+        slice_command.stop(RUN, "interrupt")
 
     begun = meanwhile(order, act, lambda: ("StepStarted", "gpu1") in [(k, v["host"]) for k, v in worker.events])
     assert begun["exit_code"] == 130
@@ -149,7 +148,7 @@ def test_no_further_host_is_begun(
 
     def act() -> None:
         if cause == "told":
-            slice_command.stop(order.run, "no more")
+            slice_command.stop(RUN, "no more")
         else:
             worker.task.state = "cancelled"
 

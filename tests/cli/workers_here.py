@@ -1,4 +1,4 @@
-"""Workers for `--executor` in this process: a slice is done while it is submitted, so its hosts may be simulated ones of this process."""
+"""Workers for `--executor` in this process: a slice is done while it is submitted, by hosts that a test simulates."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from rigwright.cli import runner
-from rigwright.cli.slice_command import SliceCommand, SliceOrder
+from rigwright.cli import slice_command
+from rigwright.cli.slice_command import SliceCommand
 from rigwright.fleet import dask_workers
 
 ADDRESS = "tcp://scheduler:8786"
 
 
 class WorkersHere:
-    """A worker whose files are in `folder`. `orders`: the texts that it got; `answer`: what it makes of the answer of the command."""
+    """A worker with its files in `folder`. `orders`: the texts that it got; `answer`: what it makes of each answer."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count, self.threads, self.lost = folder, 1, 1, ""
@@ -39,10 +39,10 @@ class WorkersHere:
     def _answer(self, order: str) -> str:
         place, feed = self.folder / f"slice{len(self.orders)}", io.StringIO()
         place.mkdir(parents=True)
-        command = SliceCommand(SliceOrder(**json.loads(order)), place, feed)
+        command = SliceCommand(json.loads(order), place, feed)
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(command.text):
             patch.setenv("RIGWRIGHT_HISTORY", str(place / "history.sqlite"))
-            patch.setattr(runner, "on_worker", None)
+            patch.setattr(slice_command, "here", None)
             command.run()
         *events, document = feed.getvalue().splitlines()
         for event in events:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command
@@ -76,3 +79,32 @@ def test_a_job_of_a_killed_run_is_named_and_waited_for(tmp_path: Path) -> None:
     )
     assert "Unpacking dkms" in said
     assert set(looked) == {"/var/lib/rigwright/runs/20261126-1403/rigwright-job-driver-installed-0"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "announced", "refused"),
+    [(True, None, False), (False, None, True), (True, (), True), (False, ("Driver",), False)],
+    ids=["in the plan", "not in the plan", "in the plan, which nobody saw", "in the plan that a person saw"],
+)
+def test_a_disruption_that_nobody_was_shown_needs_a_yes(
+    tmp_path: Path, shown: bool, announced: tuple[str, ...] | None, refused: bool
+) -> None:
+    change = Change("change", "driver", "535", "580", (command("make-it"),), disruptive=True)
+    plugins.known("operations")
+    step = Step(
+        "Driver", "file.present", lambda _facts: iter(() if (tmp_path / "made").exists() else (change,)), {}, ""
+    )
+    run = Machine(tmp_path / "rigwright").run()
+    run.options = replace(run.options, disrupt=False, announced=None if announced is None else {"h": announced})
+    real = run.transport.run
+
+    def made(commands: Any, **how: Any) -> Any:
+        if any("make-it" in str(cmd) for cmd in commands):
+            (tmp_path / "made").touch()
+        return real(commands, **how)
+
+    run.transport.run = made  # type: ignore[method-assign]
+    planned = replace(change, disruptive=shown)
+    error = apply(run, (step,), (PlannedStep(step, "pending", (planned,)),)).error
+    assert (error is not None and "driver was not announced (535)" in error.found) == refused, error
+    assert (tmp_path / "made").exists() == (not refused)

@@ -1,10 +1,11 @@
 """Hosts as folders of this machine, which several processes can use: each needs a folder until it has made it.
 
-The scripts of the lease and of the system log run in the real shell; `log` is the host's system log, and a line of `made` says when
-a command has made the folder, in which run. A command is a process of its own: it goes on when the process that began it is killed.
+The scripts of the lease and of the system log run in the real shell; `log` is the host's system log, and a line of
+`made` says when a command has made the folder, in which run. A command is a process of its own: it goes on when the
+process that began it is killed.
 
-Imported by each Python of a worker, and by `provision` (`python -m tests.fleet.disk_hosts ...`): then every host of the inventory is such a
-folder below DISK_HOSTS.
+Imported by each Python of a worker, and by `provision` (`python -m tests.fleet.disk_hosts ...`): then every host of
+the inventory is such a folder below DISK_HOSTS.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -202,3 +203,17 @@ def test_a_machine_that_another_host_of_the_run_is_is_not_taken() -> None:
     assert recorded.match("a", "a", identity, False).machine is not None
     assert recorded.match("a", "a", identity, False, taken={1}).machine is None
     assert recorded.match("a", "a", MachineIdentity(), False, taken={1}).machine is None
+
+
+def test_another_history_learns_the_machines_and_the_values_of_some_facts(history: History, tmp_path: Path) -> None:
+    history.record(seen(1, one=gpu(OLD, "Xeon"), two=gpu(NEW, "EPYC")))
+    history.record(seen(2, one=gpu(OLD, "Xeon 2")))
+    with History.open(tmp_path / "other.sqlite") as other:
+        other.learn(json.loads(json.dumps(history.known(["system.cpu"]))))
+        assert other.machines() == history.machines()
+        for machine in (1, 2):
+            assert other.every(machine, "system.cpu") == history.every(machine, "system.cpu") != []
+    with History.open(tmp_path / "third.sqlite") as third:
+        third.learn({**history.known([]), "run": [["r1"]]})
+        assert third.machines() == history.machines()
+        assert (third.every(1, "system.cpu"), third.runs()) == ([], [])

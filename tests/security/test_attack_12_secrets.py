@@ -46,7 +46,8 @@ def test_an_order_has_only_what_a_connection_and_the_playbook_need(
     orders, hosts = sent(tmp_path, monkeypatch, variables, play)
     assert hosts["one"]["status"] == "pending"
     assert CANARY not in orders[0]
-    assert json.loads(orders[0])["inventory"]["all"]["hosts"] == {"one": {"ansible_user": "ada", "room": "/srv"}}
+    written = json.loads(json.loads(orders[0])["files"][str(tmp_path / "hosts.yml")])
+    assert written["all"]["hosts"] == {"one": {"ansible_user": "ada", "room": "/srv"}}
 
 
 @pytest.mark.parametrize(

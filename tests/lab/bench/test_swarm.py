@@ -72,7 +72,6 @@ def test_200_endpoints_of_two_workers_end_with_their_verdicts(hosts: swarm.Swarm
             assert (missing, swarm.wrong(hosts, runs[-1])) == ([], [])
     first, again = runs
     assert first.workers_cpu_s > 1
-    assert again.workers_peak_mib < 1.5 * first.workers_peak_mib
     assert again.cpu_s + again.workers_cpu_s < 2 * (first.cpu_s + first.workers_cpu_s)
 
 
