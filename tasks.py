@@ -19,18 +19,19 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 from invoke import task  # noqa: E402, F401  # for tasks of your own
 
+import rigwright  # noqa: E402, F401
 from lab.cli.tasks import COMMANDS as LAB_COMMANDS  # noqa: E402
 from rigwright.cli import program  # noqa: E402
 from rigwright.core import program_name  # noqa: E402
 
 ns = program.collection(program.commands(LAB_COMMANDS))
 
-# Tasks of your own stand here, such as:
+# Tasks of your own stand here (docs/guide/own_tasks.md), such as:
 #
-#     @task(help={"host": "a host of ~/.ssh/config"})
+#     @task(help={"host": "a host of the inventory"})
 #     def scratch(c, host="servbadge", size_gb=8):
 #         """Mount memory as /scratch on a host."""
-#         c.run(f"ssh {host} sudo mount -m -t tmpfs -o size={size_gb}g scratch /scratch")
+#         rigwright.connect(host).sudo(f"mount -m -t tmpfs -o size={size_gb}g scratch /scratch")
 #
 #     ns.add_task(scratch)
 
