@@ -45,20 +45,18 @@ def test_both_programs_tell_an_error(name: str) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """Returns a folder with tasks.py, whose example of a task counts, and with an ssh that prints its words."""
+    """Returns a folder with tasks.py, whose example of a task counts."""
     text = (ROOT / "tasks.py").read_text()
     (tmp_path / "tasks.py").write_text(re.sub("^#     ", "", text, flags=re.MULTILINE))
-    (tmp_path / "ssh").write_text('#!/bin/sh\necho "$@"\n')
-    (tmp_path / "ssh").chmod(0o755)
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("words", "code", "out", "error"),
     [
-        ("scratch --host a --size-gb 7", 0, "a sudo mount -m -t tmpfs -o size=7g scratch /scratch\n", ""),
+        ("scratch --host a --size-gb 7", 1, "", "error inventory: no inventory there: "),
         ("--list", 0, "  scratch             Mount memory as /scratch on a host.\n", ""),
-        ("scratch --help", 0, "a host of ~/.ssh/config", ""),
+        ("scratch --help", 0, "a host of the inventory", ""),
         ("scratch a", 1, "", "error scratch: 'a' is one word too many\n  expected: flags: --host, --size-gb\n"),
         ("scratch --size", 1, "", "error scratch: '--size' is no flag\n  expected: --host, --size-gb\n"),
         (
@@ -72,9 +70,7 @@ def own(tmp_path: Path) -> Path:
     ],
 )
 def test_a_task_of_ones_own(own: Path, words: str, code: int, out: str, error: str) -> None:
-    done = process(
-        program("invoke"), *words.split(), folder=own, PYTHONPATH=str(ROOT), PATH=f"{own}:{os.environ['PATH']}"
-    )
+    done = process(program("invoke"), *words.split(), folder=own, PYTHONPATH=str(ROOT))
     assert done.returncode == code, done.stderr
     assert out in done.stdout
     assert error in done.stderr
