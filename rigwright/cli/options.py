@@ -331,7 +331,7 @@ class FleetCheckOptions(FleetOptions, StepsOptions, command="fleet.check"):
         invoke fleet.check --host gpu --since 7d
 
     Exit 2 when something differs, 3 when a host does not answer; the other hosts
-    are compared all the same.
+    are still compared.
     """
 
 

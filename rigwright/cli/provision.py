@@ -85,8 +85,8 @@ def restart_words(command: str, yes: bool) -> tuple[str, ...]:
 def exit_code(report: HostReport) -> int:
     """What a host makes the exit code: 2 also when it still owes a test, because it is not proved then.
 
-    Where the inventory itself says `p2p_wheels: none`, or splits GPUs with `mig`, so that the test cannot run, its owner has decided against it:
-    what is owed is told, and the code is 0.
+    If the inventory itself says `p2p_wheels: none`, or splits GPUs with `mig`, its owner has decided against the test: the report says that the host owes
+    it, and the code is 0.
     """
     mig = report.host.variables.get("mig")
     decided = report.host.variables.get("p2p_wheels") == "none" or (isinstance(mig, Mapping) and any(mig.values()))

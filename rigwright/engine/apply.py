@@ -367,7 +367,7 @@ class _Application:
                 raise HostError(host, found, "a fleet that comes back", fix)
             before = str(self.run.value(system.boot_id))
             up_s = _UP_S
-            # What was kept for a trial that has not been yet is still to be tried; a trial of this run has ended with its reboot.
+            # A prepared trial that was not booted yet stays prepared; a trial of this run has ended with its reboot.
             trial = self.trials is not None and not (change.same_boot and (self.rebooted or not self._tries))
             with self.run.critical_section(step.name):
                 if self.trials and trial:

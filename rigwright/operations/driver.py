@@ -50,8 +50,8 @@ def supported(
 ) -> Iterator[Note]:
     """Every GPU on the bus runs on the branch and its kernel module, and the CUDA toolkit has code for it.
 
-    Tells where the GPUs are not those of the rig, what they have in common and what was chosen. Raises HostError that
-    names the GPUs that do not fit, or when there is none.
+    Notes say whether the GPUs are those of the rig, what they have in common and what was chosen. Raises HostError that
+    names the GPUs that do not fit, or if there is no GPU.
     """
     gpus, switches, today = facts.all(pci.gpus, pci.nvswitches, system.today)
     if not gpus:
@@ -415,8 +415,8 @@ def reloaded(
 ) -> Iterator[Change | Note]:
     """The loaded module is the installed one. If an upgrade moved the packages and nobody uses the GPUs, it is reloaded, without a reboot.
 
-    Where no driver is loaded, or something holds the GPUs, nothing is done here: the reboot has it. Where the packages are
-    not those of the wanted `driver`, only what moved is told: they go first.
+    If no driver is loaded, or a program uses the GPUs, the reboot loads the module instead. If the packages are not those of
+    the wanted `driver`, a note says only which packages moved: they are replaced first.
     """
     running, loaded, bound = facts.all(system.running_kernel, state.loaded_version, pci.gpus)
     if not loaded or any(entry.driver not in ("nvidia", "") for entry in bound):

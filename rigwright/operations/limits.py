@@ -218,7 +218,7 @@ def boot(
 
     The units are enabled, and ran with the program and configuration as they are now. When systemd reads new units, running
     containers can lose their GPUs: the plan names those containers first. The service fails while a GPU is missing, so it is
-    not started then; the GPUs that are present have their limits all the same.
+    not started then; the GPUs that are present keep their limits.
     """
     names = (UNIT, WATCH, TIMER)
     unit_paths = [f"/etc/systemd/system/{name}" for name in names]

@@ -96,7 +96,7 @@ def test_one_variable_has_another_value(
     [
         ({"driver": "580", "limits": "power_limit_w: 250"}, "try", "--driver and --limits are 2 changes"),
         ({"driver": "580", "again": "last"}, "--again", "changes nothing, and --driver is a change"),
-        ({"driver": "580", "keep_if": "fastest"}, "--keep-if", "'fastest' is none"),
+        ({"driver": "580", "keep_if": "fastest"}, "--keep-if", "'fastest' is not a condition"),
         ({"driver": "580", "keep_if": "ask"}, "--keep-if ask", "no terminal to ask at"),
         ({"keep_if": "faster"}, "--keep-if", "nothing is to be changed"),
         ({"rounds": "1"}, "--rounds", "'1' is no number of rounds"),

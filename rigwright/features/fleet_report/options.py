@@ -19,7 +19,7 @@ class FleetReportOptions(FleetOptions, command="fleet.report"):
         invoke fleet.report --prometheus rigwright.prom --json fleet.json
 
     Exit 2 when something is not as expected, 3 when a host does not answer; the
-    other hosts are complete all the same. How to write one every ten minutes, and
+    other hosts are still complete. How to write a page every ten minutes, and
     all metrics: docs/guide/fleet.md.
     """
 

@@ -41,7 +41,7 @@ def limits_find(options: LimitsFindOptions) -> int:
         if options.executor:
             raise UsageError("--executor", "a sweep asks and decides on this machine", "limits.find without --executor")
         if options.choose and options.choose not in CHOICES:
-            raise UsageError("--choose", f"'{options.choose}' is none", ", ".join(CHOICES))
+            raise UsageError("--choose", f"'{options.choose}' is not a point", ", ".join(CHOICES))
         if options.write and options.choose in ("", "none") and not prompt.on_terminal():
             raise UsageError("--write", "nothing is chosen", "with it --choose fastest, per-watt or quiet")
         find = _Find(options, _swept(options))
@@ -130,7 +130,7 @@ class _Find:
                 answer = prompt.answer(f"Which one? {', '.join(known)} [none] ").lower() or "none"
                 if answer in known:
                     return answer
-                print(f"'{answer}' is none of them")
+                print(f"'{answer}' is not in the list")
 
     def _settle(self, job: HostJob, planned: SweepPlan, sweep: Sweep, chosen: str, text: Any) -> None:
         """Writes the chosen limits into the inventory with --write or a yes, and says which command sets them."""

@@ -107,7 +107,7 @@ def _load(found: Recording, slots: Slots | None) -> str:
 
 
 def _last_full(found: Recording, last: int) -> int:
-    """The last sample in which all GPUs answer that did so within a second before the end; else the last one."""
+    """The last sample with all GPUs, if it is at most one second old at the end; otherwise the last sample."""
     series = found.series
     recent = [row for row in range(max(0, last - int(found.hz)), last + 1) if series.m[last] - series.m[row] <= 1]
     there = [gpu for gpu, column in enumerate(series.power_w) if any(not math.isnan(column[row]) for row in recent)]

@@ -109,7 +109,7 @@ def _shares(found: Supplies) -> Iterator[Finding]:
 
 @check(needs=stress.measured)
 def survived(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """No GPU fell off the bus, hung or logged an error of the driver (Xid) under load. A failure is told with its stage and second."""
+    """No GPU fell off the bus, hung or logged an error of the driver (Xid) under load. A failure names its stage and second."""
     found = facts(stress.measured)
     lost = _lost(found)
     for number, event in lost.items():
@@ -307,8 +307,8 @@ class Slow:
 
 @check(needs=stress.measured, follows=("thermal.", "power.", "gpu.", survived))
 def speed(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """Each GPU computes as fast as its peers of the same model do: alone, and with all others. One that does not is slower at the
-    same clocks, or at lower clocks, whose reason is told."""
+    """Each GPU computes as fast as its peers of the same model: alone, and with all others. A slow GPU is slower at the
+    same clocks, or at lower clocks; then the finding has the reason."""
     found = facts(stress.measured)
     findings = []
     for gpu in found.gpus:
@@ -446,9 +446,9 @@ def _shares_of_peak(found: Stress, gpu: StressedGpu, peak: Tflops) -> Iterator[t
 def as_before(
     facts: Facts, *, figures_before: dict[str, tuple[Dated, ...]] | None = None, slots: Slots | None = None
 ) -> Iterator[Finding]:
-    """Each GPU is as fast as in its earlier stresses on this machine, which the history has: in products, and in copies. Speeds are
-    compared where power limit, driver branch, CUDA runtime and about the duration are the same; else a difference is told with
-    what was set otherwise, and not judged."""
+    """Each GPU is as fast, in products and copies, as in its earlier stresses on this machine, which are in the history. Stresses are
+    compared if power limit, driver branch and CUDA runtime are the same and the duration is similar; otherwise a difference is
+    shown with the settings that differ, and not judged."""
     found = facts(stress.measured)
     before = figures_before or {}
     dates = []

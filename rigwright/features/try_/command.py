@@ -75,7 +75,7 @@ def _given(options: TryOptions) -> str:
 def _keep_if(options: TryOptions, changes: bool) -> str:
     """What decides: --keep-if, else `ask` on a terminal and `never` without one. Raises UsageError."""
     if options.keep_if and options.keep_if not in KEEP_IF:
-        raise UsageError("--keep-if", f"'{options.keep_if}' is none", ", ".join(KEEP_IF))
+        raise UsageError("--keep-if", f"'{options.keep_if}' is not a condition", ", ".join(KEEP_IF))
     if options.keep_if and not changes:
         raise UsageError("--keep-if", "nothing is to be changed", f"with it {', '.join(_OPTIONS.values())}")
     if options.keep_if == "ask" and not prompt.on_terminal():
