@@ -35,7 +35,10 @@ CONSENT = "consent"
 LONGEST_TEXT = 1 << 20
 """Characters of the text of a slice; of a longer one the end is left out."""
 WATCH_S = 2.0
-_PROGRAM = "from rigwright.cli import slice_command; slice_command.main()"
+_PROGRAM = (
+    "import sys; sys.path = [path for path in sys.path if path];"  # without the current folder, which `-c` adds
+    "from rigwright.cli import slice_command; slice_command.main()"
+)
 _children: dict[str, list[subprocess.Popen[str]]] = {}
 """The processes of this worker by the run that they belong to."""
 

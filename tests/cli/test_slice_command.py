@@ -114,7 +114,11 @@ def statuses(document: dict[str, Any]) -> Sequence[str]:
     return [host["status"] for host in document["hosts"].values()]
 
 
-def test_an_order_that_runs_twice_changes_each_host_once(order: SliceOrder, worker: Worker, tmp_path: Path) -> None:
+def test_an_order_that_runs_twice_changes_each_host_once(
+    order: SliceOrder, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tempfile.py").write_text("raise SystemExit('a module of the current folder')\n")
     first, second = (json.loads(slice_command.run_slice(RUN, json.dumps(order))) for _ in range(2))
     assert (statuses(first), statuses(second)) == (["changed"] * 4, ["ok"] * 4)
     assert made(tmp_path) == dict.fromkeys(HOSTS, 1)
