@@ -8,6 +8,7 @@ to stdout, a line of JSON each.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -47,6 +48,7 @@ class SliceOrder(TypedDict):
     """What a worker is to do. It has no secret."""
 
     command: str
+    """MODULE:CLASS of the options of the command."""
     options: dict[str, Any]
     """The options of the command. An inventory and a playbook that are among `files` mean the worker's copy."""
     files: dict[str, str]
@@ -154,18 +156,14 @@ class SliceCommand:
     def run(self) -> None:
         """Runs the command."""
         from rigwright.cli import execution
-        from rigwright.cli.options import CommandOptions
         from rigwright.history import History
 
-        with History.open() as history:
-            history.learn(self.order["machines"])
-        classes: list[type[CommandOptions]] = [CommandOptions]
-        for each in classes:
-            classes += each.__subclasses__()
-        options = next(each for each in classes if getattr(each, "command", "") == self.order["command"])
         global here
         here = self
-        execution.execute(options, self.given())
+        with History.open() as history:
+            history.learn(self.order["machines"])
+        module, _, name = self.order["command"].partition(":")
+        execution.execute(getattr(importlib.import_module(module), name), self.given())
 
     def tell(self, event: Event) -> None:
         """Passes an event to the controller. Lines of output stay in the document."""
