@@ -54,9 +54,13 @@ COMMANDS = [
 
 
 OF_EXAMPLES = {
-    name for path in PAGES for name in re.findall(r', command="([\w.-]+)"', path.read_text(encoding="utf-8"))
+    name
+    for path in PAGES
+    for name in re.findall(r', command="([\w.-]+)"|^@task.*\ndef (\w+)', path.read_text(encoding="utf-8"), re.M)
+    for name in name
+    if name
 }
-"""Commands that examples of docs/develop add."""
+"""Commands and tasks that examples of the documentation add."""
 
 
 @pytest.mark.parametrize(("path", "words"), COMMANDS)

@@ -14,6 +14,7 @@ KINDS = ("operations", "checks")
 def plugin_name(function: Callable[..., Any]) -> str:
     """The name of an operation or check in a playbook: MODULE.FUNCTION, or for one of a feature PREFIX.FUNCTION."""
     parts = function.__module__.split(".")
-    at = next(number for number, part in enumerate(parts) if part in KINDS)
-    of_system = parts[at + 1] if parts[:at] == ["rigwright"] else ""
-    return f"{of_system or features.prefix('.'.join(parts[:at]))}.{function.__name__}"
+    at = next((number for number, part in enumerate(parts) if part in KINDS), len(parts))
+    of_feature = 0 < at < len(parts) and parts[:at] != ["rigwright"]
+    module = features.prefix(".".join(parts[:at])) if of_feature else parts[min(at + 1, len(parts) - 1)]
+    return f"{module}.{function.__name__}"
