@@ -54,9 +54,13 @@ COMMANDS = [
 
 
 OF_EXAMPLES = {
-    name for path in PAGES for name in re.findall(r', command="([\w.-]+)"', path.read_text(encoding="utf-8"))
+    found[1] or found[2]
+    for path in PAGES
+    for found in re.finditer(
+        r', command="([\w.-]+)"|^@task.*\ndef (\w+)', path.read_text(encoding="utf-8"), re.MULTILINE
+    )
 }
-"""Commands that examples of docs/develop add."""
+"""Commands that examples of the pages add."""
 
 
 @pytest.mark.parametrize(("path", "words"), COMMANDS)
