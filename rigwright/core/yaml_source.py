@@ -6,12 +6,12 @@ import io
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as AnyMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
+from yaml.composer import Composer
 
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 
 
 class Mapping(dict[str, Any]):
@@ -38,8 +38,6 @@ class Sequence(list[Any]):
         return f"{self.path}:{self.lines[index]}"
 
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 Tags = AnyMapping[str, Callable[[Any, str], Any]]
 """Functions by tag (`!secret`); each gets the value that has the tag and its FILE:LINE, and returns what it stands for."""
 
@@ -47,8 +45,6 @@ MOST_BYTES = 16 << 20
 """The size of the largest file that is read. An inventory of 10000 hosts has 1 to 2 MiB."""
 MOST_VALUES = 500_000
 """The most keys, values, lists and mappings of a document; each use of an anchor counts all that it stands for."""
-MOST_CHARACTERS = 4 * MOST_BYTES
-"""The most characters of a document's values, with each use of an anchor counted."""
 DEEPEST = 100
 """The most lists and mappings inside each other."""
 _LONGEST_PLAIN = 256
@@ -83,9 +79,9 @@ def text(path: Path, shown: str, encoding: str = "utf-8") -> str:
 def loads(text: str, name: str, tags: Tags | None = None) -> Any:
     """Like `load`, but parses a text. Messages call it `name`."""
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, name, tags or {})
         try:
-            return _Document(loader, name, tags or {}).value()
+            return loader.document()
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
@@ -94,183 +90,125 @@ def loads(text: str, name: str, tags: Tags | None = None) -> Any:
         lines = text.splitlines()
         if line <= len(lines) and "\t" in lines[line - 1]:
             raise InputError(f"{name}:{line}", "a tab", "spaces: YAML knows no tabs in indentation") from None
-        raise InputError(f"{name}:{line}", error.problem or "not YAML", "valid YAML") from None
+        found = (error.problem or "not YAML").removeprefix("but found ")
+        raise InputError(f"{name}:{line}", found, "valid YAML, one document in a file") from None
     except yaml.YAMLError as error:
         raise InputError(name, f"not YAML: {error}", "valid YAML") from None
 
 
-@dataclass
-class _Size:
-    """What an anchor stands for: its values, their characters, and its levels of lists and mappings."""
-
-    values: int
-    characters: int
-    levels: int
-
-
-class _Document:
-    """Builds a document from the parser's events, so that a limit stops the parser where the document exceeds it."""
-
-    def __init__(self, loader: Any, name: str, tags: Tags) -> None:
-        self._loader = loader
-        self._name = name
-        self._tags = tags
-        self._values = self._characters = self._level = self._deepest = 0
-        self._anchors: dict[str, tuple[Any, _Size] | None] = {}
-        """The value of each anchor, and its size; None while the value is being read."""
-
-    def value(self) -> Any:
-        """The only document of the text; None when there is none. Raises InputError, YAMLError."""
-        events = self._loader
-        events.get_event()
-        if events.check_event(yaml.StreamEndEvent):
-            return None
-        events.get_event()
-        value = self._build(events.get_event())
-        events.get_event()
-        if not events.check_event(yaml.StreamEndEvent):
-            event: Any = events.peek_event()
-            raise self._error(event, "another document", "one document in a file")
-        return value
-
-    def _error(self, event: Any, found: str, expected: str, fix: str = "") -> InputError:
-        return InputError(f"{self._name}:{_line(event)}", found, expected, fix)
-
-    def _build(self, event: Any) -> Any:
-        if isinstance(event, yaml.AliasEvent):
-            return self._alias(event)
-        self._count(event, _Size(1, 0, 0))
-        before = _Size(self._values - 1, self._characters, self._deepest)
-        if event.anchor:
-            if event.anchor in self._anchors:
-                raise self._error(event, f"the anchor &{_short(event.anchor)} a second time", "each anchor once")
-            self._anchors[event.anchor] = None
-            self._deepest = self._level
-        own_tag = event.tag if event.tag in self._tags else None
-        if own_tag:
-            event.tag = _TAG + _TAGS[type(event)][0]
-        if isinstance(event, yaml.ScalarEvent):
-            value = self._scalar(event)
-        else:
-            self._level += 1
-            self._count(event, _Size(0, 0, 0))
-            value = self._mapping(event) if isinstance(event, yaml.MappingStartEvent) else self._sequence(event)
-            self._level -= 1
-        if own_tag:
-            value = self._tags[own_tag](value, f"{self._name}:{_line(event)}")
-        if event.anchor:
-            levels = self._deepest - self._level
-            size = _Size(self._values - before.values, self._characters - before.characters, levels)
-            self._anchors[event.anchor] = value, size
-            self._deepest = max(self._deepest, before.levels)
-        return value
-
-    def _alias(self, event: Any) -> Any:
-        if event.anchor not in self._anchors:
-            raise self._error(event, f"undefined alias *{_short(event.anchor)}", "an anchor before it")
-        anchor = self._anchors[event.anchor]
-        if anchor is None:
-            raise self._error(event, "an anchor that holds itself", "values without a cycle")
-        value, size = anchor
-        self._count(event, size)
-        return value
-
-    def _count(self, event: Any, size: _Size) -> None:
-        """Adds what an event stands for. Raises InputError above a limit."""
-        self._values += size.values
-        self._characters += size.characters
-        self._deepest = max(self._deepest, self._level + size.levels)
-        if self._deepest > DEEPEST:
-            raise self._error(event, "lists and mappings nested too deep", f"{DEEPEST} levels at most")
-        if self._values > MOST_VALUES:
-            found = f"more than {MOST_VALUES} values, each use of an anchor counted"
-            raise self._error(event, found, "a smaller document")
-        if self._characters > MOST_CHARACTERS:
-            found = f"values of more than {MOST_CHARACTERS >> 20} million characters, each use of an anchor counted"
-            raise self._error(event, found, "a smaller document")
-
-    def _mapping(self, event: Any) -> Mapping:
-        self._tag(event)
-        mapping = Mapping()
-        mapping.path, mapping.line, mapping.lines = self._name, _line(event), {}
-        while not isinstance(key_event := self._loader.get_event(), yaml.MappingEndEvent):
-            if not isinstance(key_event, (yaml.ScalarEvent, yaml.AliasEvent)):
-                raise self._error(key_event, "a key that is a list or a mapping", "a key that is a text")
-            if isinstance(key_event, yaml.ScalarEvent) and self._resolved(key_event) == _TAG + "merge":
-                raise self._error(key_event, "the merge key <<", "the keys themselves, written out")
-            key = self._build(key_event)
-            if isinstance(key, (Mapping, Sequence)):
-                raise self._error(key_event, "a key that is a list or a mapping", "a key that is a text")
-            if not isinstance(key, str):
-                written = key_event.value if isinstance(key_event, yaml.ScalarEvent) else str(key)
-                found = f"the key {_short(repr(key))}, which YAML reads as no text"
-                raise self._error(key_event, found, f"'{_short(written)}' in quotes")
-            if key in mapping:
-                found = f"the key '{_short(key)}' a second time (first in line {mapping.lines[key]})"
-                raise self._error(key_event, found, "each key once")
-            mapping[key] = self._build(self._loader.get_event())
-            mapping.lines[key] = _line(key_event)
-        return mapping
-
-    def _sequence(self, event: Any) -> Sequence:
-        self._tag(event)
-        sequence = Sequence()
-        sequence.path, sequence.line, sequence.lines = self._name, _line(event), []
-        while not isinstance(item := self._loader.get_event(), yaml.SequenceEndEvent):
-            sequence.lines.append(_line(item))
-            sequence.append(self._build(item))
-        return sequence
-
-    def _scalar(self, event: Any) -> Any:
-        tag = self._tag(event)
-        self._count(event, _Size(0, len(event.value), 0))
-        if tag == _TAG + "str":
-            return event.value
-        node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
-        try:
-            return self._loader.construct_object(node, deep=True)
-        except (ValueError, KeyError, AttributeError, TypeError, OverflowError):
-            found = f"'{_short(event.value)}', which is no {tag.removeprefix(_TAG)}"
-            raise self._error(event, found, "a plain value, or one in quotes") from None
-
-    def _tag(self, event: Any) -> str:
-        """The tag of a value. Raises InputError for one that is not of a plain value of this kind."""
-        tag = self._resolved(event)
-        if tag.removeprefix(_TAG) not in _TAGS[type(event)]:
-            shown = _short(tag.replace("tag:yaml.org,2002:", "!!"))
-            todo = ""
-            if tag in ("!vault", "!secret"):
-                todo = "put the secret into a variable of the inventory, and use that one here"
-            raise self._error(event, f"the tag {shown}, which rigwright cannot read", "a plain value", todo)
-        return tag
-
-    def _resolved(self, event: Any) -> str:
-        """The tag that is written at a value, or the one that YAML gives to a value without a tag."""
-        if event.tag not in (None, "!"):
-            tag: str = event.tag
-        elif isinstance(event, yaml.ScalarEvent):
-            long = len(event.value) > _LONGEST_PLAIN
-            tag = _TAG + "str" if long else self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
-            tag = _TAG + "str" if tag == _TAG + "value" else tag  # the text =
-        else:
-            tag = _TAG + ("map" if isinstance(event, yaml.MappingStartEvent) else "seq")
-        return tag
-
-
 _TAG = "tag:yaml.org,2002:"
 """The beginning of the tags of YAML's own types."""
-_TAGS: dict[type[yaml.Event], tuple[str, ...]] = {
-    yaml.MappingStartEvent: ("map",),
-    yaml.SequenceStartEvent: ("seq",),
-    yaml.ScalarEvent: ("str", "int", "float", "bool", "null", "timestamp", "binary"),
+_KINDS: dict[type[yaml.Node], tuple[str, ...]] = {
+    yaml.MappingNode: ("map",),
+    yaml.SequenceNode: ("seq",),
+    yaml.ScalarNode: ("str", "int", "float", "bool", "null", "timestamp", "binary"),
 }
 """The types that a value may have. Python builds no other object for a tag."""
+_LOADERS = (Composer, yaml.CSafeLoader) if yaml.__with_libyaml__ else (yaml.SafeLoader,)
+"""What reads YAML. The composer is always that of Python: that of libyaml has no limit, and ends the process when lists are nested too deep."""
 
 
-def _line(event: Any) -> int:
-    """The number of the line where the event begins."""
-    number: int = event.start_mark.line + 1
-    return number
+class _Loader(*_LOADERS):  # type: ignore[misc]
+    """Reads the only document of a text, and stops where it exceeds a limit."""
+
+    def __init__(self, text: str, name: str, tags: Tags) -> None:
+        _LOADERS[-1].__init__(self, text)
+        self.anchors: dict[str, yaml.Node] = {}
+        self._name, self._tags = name, tags
+        self._values = self._level = self._line = 0
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """The tag of a value without one."""
+        tag: str = _TAG + "str" if value and len(value) > _LONGEST_PLAIN else super().resolve(kind, value, implicit)
+        return _TAG + "str" if tag == _TAG + "value" else tag  # the text =
+
+    def document(self) -> Any:
+        """The value of the document; None when there is none. Raises InputError, YAMLError."""
+        node = self.get_single_node()
+        self._values = self._line = 0
+        return None if node is None else self._value(node)
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """The next node. Raises InputError, YAMLError."""
+        event = self.peek_event()
+        if event.anchor in self.anchors and not isinstance(event, yaml.AliasEvent):
+            raise self._error(event, f"the anchor &{_short(event.anchor)} a second time", "each anchor once")
+        self._count(event)
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        return node
+
+    def _count(self, at: Any) -> None:
+        """Counts a value, and a level; raises InputError above a limit, with the last line that was reached: the value of an alias is above it."""
+        self._line = max(self._line, at.start_mark.line + 1)
+        self._values += 1
+        self._level += 1
+        if self._level > DEEPEST + 1:
+            expected = f"{DEEPEST} levels at most"
+            raise InputError(f"{self._name}:{self._line}", "lists and mappings nested too deep", expected)
+        if self._values > MOST_VALUES:
+            found = f"more than {MOST_VALUES} values, each use of an anchor counted"
+            raise InputError(f"{self._name}:{self._line}", found, "a smaller document")
+
+    def _where(self, at: Any) -> str:
+        return f"{self._name}:{at.start_mark.line + 1}"
+
+    def _error(self, at: Any, found: str, expected: str, fix: str = "") -> InputError:
+        return InputError(self._where(at), found, expected, fix)
+
+    def _value(self, node: yaml.Node) -> Any:
+        kinds = _KINDS[type(node)]
+        if own := self._tags.get(node.tag):
+            plain = type(node)(_TAG + kinds[0], node.value, node.start_mark, node.end_mark)
+            return own(self._value(plain), self._where(node))
+        if node.tag.removeprefix(_TAG) not in kinds:
+            found = f"the tag {_short(node.tag.replace(_TAG, '!!'))}, which rigwright cannot read"
+            secret = "put the secret into a variable of the inventory, and use that one here"
+            raise self._error(node, found, "a plain value", secret if node.tag in ("!vault", "!secret") else "")
+        self._count(node)
+        value = self._READERS[type(node)](self, node)
+        self._level -= 1
+        return value
+
+    def _mapping(self, node: yaml.Node) -> Mapping:
+        mapping = Mapping()
+        mapping.path, mapping.line, mapping.lines = self._name, node.start_mark.line + 1, {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node)
+            if key in mapping:
+                found = f"the key '{_short(key)}' a second time (first in line {mapping.lines[key]})"
+                raise self._error(key_node, found, "each key once")
+            mapping[key] = self._value(value_node)
+            mapping.lines[key] = key_node.start_mark.line + 1
+        return mapping
+
+    def _key(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self._error(node, "a key that is a list or a mapping", "a key that is a text")
+        if node.tag == _TAG + "merge":
+            raise self._error(node, "the merge key <<", "the keys themselves, written out")
+        key = self._value(node)
+        if not isinstance(key, str):
+            found = f"the key {_short(repr(key))}, which YAML reads as no text"
+            raise self._error(node, found, f"'{_short(node.value)}' in quotes")
+        return key
+
+    def _sequence(self, node: yaml.Node) -> Sequence:
+        sequence = Sequence(map(self._value, node.value))
+        sequence.path, sequence.line = self._name, node.start_mark.line + 1
+        sequence.lines = [item.start_mark.line + 1 for item in node.value]
+        return sequence
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        if node.tag == _TAG + "str":
+            return node.value
+        try:
+            return self.construct_object(node, deep=True)
+        except (ValueError, KeyError, AttributeError, TypeError, OverflowError):
+            found = f"'{_short(node.value)}', which is no {node.tag.removeprefix(_TAG)}"
+            raise self._error(node, found, "a plain value, or one in quotes") from None
+
+    _READERS: ClassVar = {yaml.MappingNode: _mapping, yaml.SequenceNode: _sequence, yaml.ScalarNode: _scalar}
 
 
 def _short(text: str) -> str:
