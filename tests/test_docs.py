@@ -17,13 +17,12 @@ import pytest
 from invoke.exceptions import ParseError
 from invoke.parser import Parser
 
-from rigwright import inventory
+from rigwright import catalogue, inventory
 from rigwright.checks import Finding
 from rigwright.core.desired import variable_names
 from rigwright.engine import limit_rows, playbook
 from rigwright.facts.gpu_health import Card, Errors
 from rigwright.inventory.model import Host
-from rigwright.operations import preflight
 from rigwright.report import json_document, prometheus
 from tests import reports
 from tests.paths import ROOT, files
@@ -100,7 +99,7 @@ def test_readme_has_a_whole_inventory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/guide/first_hour.md"])
 def test_supported_releases_are_named(page: str) -> None:
     text = " ".join((ROOT / page).read_text(encoding="utf-8").replace(" or ", ", ").split())
-    for name, releases in preflight._KNOWN.items():
+    for name, releases in catalogue.supported_releases().items():
         assert f"{name.capitalize()} {', '.join(releases)}" in text
 
 

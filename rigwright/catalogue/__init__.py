@@ -6,7 +6,7 @@ from rigwright.catalogue.advisories import shortfall
 from rigwright.catalogue.cards import model, model_of
 from rigwright.catalogue.devices import all_devices, disagreements, unlisted
 from rigwright.catalogue.devices import version as devices_version
-from rigwright.catalogue.distributions import all_distributions, distribution_table
+from rigwright.catalogue.distributions import all_distributions, distribution_table, supported_releases
 from rigwright.catalogue.drivers import (
     branches,
     cuda_table,

@@ -14,12 +14,15 @@ from rigwright.core.once import once
 
 @dataclass(frozen=True)
 class Distribution:
-    """A release. `until`: the last day of updates for everybody; `further`: that of the updates named by `by` (or None)."""
+    """A release. `until`: the last day of updates for everybody; `further`: that of the updates named by `by` (or None).
+
+    `supported`: rigwright provisions it."""
 
     title: str
     until: datetime.date
     further: datetime.date | None = None
     by: str = ""
+    supported: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,3 +43,13 @@ def distribution_table() -> Distributions:
 def all_distributions() -> Mapping[str, Distribution]:
     """All releases by ID and VERSION_ID of os-release. Raises InputError."""
     return distribution_table().releases
+
+
+def supported_releases() -> dict[str, list[str]]:
+    """The releases that rigwright provisions: VERSION_IDs by ID of os-release. Raises InputError."""
+    found: dict[str, list[str]] = {}
+    for key, release in all_distributions().items():
+        if release.supported:
+            name, _, version = key.partition(" ")
+            found.setdefault(name, []).append(version)
+    return found

@@ -6,6 +6,7 @@ import datetime
 import time
 from collections.abc import Iterator
 
+from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command
@@ -21,8 +22,6 @@ from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.facts.secure_boot import signing_key
 from rigwright.operations import operation
-
-_KNOWN = {"ubuntu": ("20.04", "22.04", "24.04", "26.04"), "debian": ("12", "13")}
 
 
 @operation(momentary=True)
@@ -57,8 +56,9 @@ def passed(
         *images,
     )
     yield from _clock(clock_s, int(time.time()))
-    if release.version_id not in _KNOWN.get(release.id, ()):
-        wanted = "; ".join(f"{name.capitalize()} {', '.join(versions)}" for name, versions in _KNOWN.items())
+    supported = catalogue.supported_releases()
+    if release.version_id not in supported.get(release.id, ()):
+        wanted = "; ".join(f"{name.capitalize()} {', '.join(versions)}" for name, versions in supported.items())
         raise HostError("preflight", f"the host runs {release.pretty_name}", wanted, "install one of these on it")
     if machine != "x86_64":
         raise HostError("preflight", f"the host is {machine}", "x86_64", "a machine with an x86-64 processor")
