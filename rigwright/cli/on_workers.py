@@ -224,7 +224,7 @@ class Slices:
         options = {**vars(self.options), **given}
         run = part.jobs[0].run.options
         order: SliceOrder = {
-            "command": self.options.command,
+            "command": f"{type(self.options).__module__}:{type(self.options).__name__}",
             "options": {
                 name: options[name] for name in vars(self.options) if name in given or name not in _OWN_OPTIONS
             },

@@ -8,6 +8,7 @@ to stdout, a line of JSON each.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -35,7 +36,10 @@ CONSENT = "consent"
 LONGEST_TEXT = 1 << 20
 """Characters of the text of a slice; of a longer one the end is left out."""
 WATCH_S = 2.0
-_PROGRAM = "from rigwright.cli import slice_command; slice_command.main()"
+_PROGRAM = (
+    "import sys; sys.path = [path for path in sys.path if path];"  # without the current folder, which `-c` adds
+    "from rigwright.cli import slice_command; slice_command.main()"
+)
 _children: dict[str, list[subprocess.Popen[str]]] = {}
 """The processes of this worker by the run that they belong to."""
 
@@ -44,6 +48,7 @@ class SliceOrder(TypedDict):
     """What a worker is to do. It has no secret."""
 
     command: str
+    """MODULE:CLASS of the options of the command."""
     options: dict[str, Any]
     """The options of the command. An inventory and a playbook that are among `files` mean the worker's copy."""
     files: dict[str, str]
@@ -151,18 +156,14 @@ class SliceCommand:
     def run(self) -> None:
         """Runs the command."""
         from rigwright.cli import execution
-        from rigwright.cli.options import CommandOptions
         from rigwright.history import History
 
-        with History.open() as history:
-            history.learn(self.order["machines"])
-        classes: list[type[CommandOptions]] = [CommandOptions]
-        for each in classes:
-            classes += each.__subclasses__()
-        options = next(each for each in classes if getattr(each, "command", "") == self.order["command"])
         global here
         here = self
-        execution.execute(options, self.given())
+        with History.open() as history:
+            history.learn(self.order["machines"])
+        module, _, name = self.order["command"].partition(":")
+        execution.execute(getattr(importlib.import_module(module), name), self.given())
 
     def tell(self, event: Event) -> None:
         """Passes an event to the controller. Lines of output stay in the document."""

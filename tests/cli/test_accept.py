@@ -15,7 +15,6 @@ from rigwright.facts.gpu_figures import Dated, GpuFigures
 from rigwright.features.accept import command
 from rigwright.features.accept.options import AcceptOptions
 from rigwright.features.stress import earlier_figures
-from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Host
 from rigwright.report import json_document
@@ -34,11 +33,10 @@ def accepted(monkeypatch: pytest.MonkeyPatch, fp32: dict[int, float]) -> tuple[H
     job = HostJob(
         BoundPlaybook(host, (), ()), None, reports.report(host, MachineResult(made.healthy()["machine"]), status="ok")
     )  # type: ignore[arg-type]
-    monkeypatch.setattr(pool, "run_hosts", lambda *_given, **_words: None)
     monkeypatch.setattr(earlier_figures, "read", lambda _jobs, _text: {"servbadge": before})
     out = io.StringIO()
     text = Text(out, "", False)
-    command._accept([job], text, AcceptOptions(host="servbadge"))
+    command._judge([job], text, AcceptOptions(host="servbadge"))
     return job.report, out.getvalue()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from rigwright.cli.fleet_check import compare, held
 from rigwright.core.desired import GpuLimits, Limits
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.engine.plan import PlannedStep, Status
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.engine.report import HostReport
 from rigwright.fleet.host_job import HostJob
@@ -26,32 +26,30 @@ from tests.ssh.fake_transport import FakeTransport
 ONE = {"GPU-a1": GpuLimits(power_limit_w=200)}
 
 
-def planned(operation: str, status: Status, **parameters: object) -> PlannedStep:
-    """Returns a step with the status that it has in the plan."""
-    return PlannedStep(Step("S", operation, limits.applied, parameters, "play.yml:1"), status)
+def step(operation: str, **parameters: object) -> Step:
+    """Returns a step of an operation."""
+    return Step("S", operation, limits.applied, parameters, "play.yml:1")
 
 
 @pytest.mark.parametrize(
-    ("status", "wanted", "names"),
+    ("wanted", "names"),
     [
-        ("ok", Limits(persistence=True, power_limit_w=200), {"persistence", "power_limit_w"}),
-        ("ok", Limits(persistence=False, gpus=ONE), {"persistence", "power_limit_w"}),
-        ("ok", Limits(), set()),
-        ("pending", Limits(persistence=True), {"persistence"}),
+        (Limits(persistence=True, power_limit_w=200), {"persistence", "power_limit_w"}),
+        (Limits(persistence=False, gpus=ONE), {"persistence", "power_limit_w"}),
+        (Limits(), set()),
     ],
 )
-def test_held(status: Status, wanted: Limits, names: set[str]) -> None:
-    assert held([planned("limits.applied", status, limits=wanted)]) == names
+def test_held(wanted: Limits, names: set[str]) -> None:
+    assert held([step("limits.applied", limits=wanted)]) == names
 
 
 def test_other_steps_hold_nothing() -> None:
-    assert held([planned("limits.boot", "ok", limits=Limits(persistence=True))]) == set()
+    assert held([step("limits.boot", limits=Limits(persistence=True))]) == set()
 
 
 def test_a_host_without_limits_holds_nothing() -> None:
     """The step is skipped and has no parameters."""
-    step = Step("S", "limits.applied", limits.applied, {}, "play.yml:1", "when: limits is defined")
-    assert held([PlannedStep(step, "skipped")]) == set()
+    assert held([replace(step("limits.applied"), skipped="when: limits is defined")]) == set()
 
 
 def fleet(machines: Mapping[str, tuple[str, str]]) -> list[HostJob]:

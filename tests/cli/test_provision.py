@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.cli import provision, provision_hosts, train_hint
+from rigwright.cli import provision, train_hint
 from rigwright.engine.report import HostReport
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
@@ -41,13 +41,18 @@ def test_what_the_playbook_train_adds_is_named(variables: dict[str, Any], line: 
     assert said(**variables) == line
 
 
-def test_a_host_that_failed_has_something_else_to_do_first() -> None:
+def test_a_host_that_failed_has_something_else_to_do_first(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = [Host("gpu1", (), {"training": {}}), Host("gpu2", (), {"training": {}})]
     jobs: Any = [
         SimpleNamespace(host=host, report=HostReport(host, status))
         for host, status in zip(hosts, ("failed", "ok"), strict=True)
     ]
-    assert provision_hosts._proved(jobs) == hosts[1:]
+    shown: list[Host] = []
+    monkeypatch.setattr(train_hint, "say", lambda proved, *_: shown.extend(proved))
+    provision._hint_at_training(jobs, None, "train")
+    assert shown == []
+    provision._hint_at_training(jobs, None, "")
+    assert shown == hosts[1:]
 
 
 def test_the_same_command_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:

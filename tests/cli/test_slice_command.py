@@ -22,6 +22,7 @@ from rigwright.engine import playbook
 from rigwright.engine.events import Note
 from rigwright.fleet import rollout
 from rigwright.inventory import secret_sources
+from rigwright.inventory.model import Host
 from tests.fleet import dask_site, disk_hosts, fake_fleet
 from tests.fleet.disk_hosts import DiskHost
 from tests.paths import ROOT
@@ -40,7 +41,7 @@ def order(tmp_path: Path) -> SliceOrder:
     bound = [playbook.bind(tmp_path / "play.yml", found, host) for host in found.select("all")]
     hosts = {"all": {"hosts": {name: {} for name in HOSTS}, "children": {"gpu": {"hosts": {}}}}}
     return {
-        "command": "provision",
+        "command": "rigwright.cli.options:ProvisionOptions",
         "options": {
             "yes": True, "playbook": "/c/play.yml", "inventory": "/c/hosts.yml", "json": "-", "host": ",".join(HOSTS),
         },
@@ -114,7 +115,11 @@ def statuses(document: dict[str, Any]) -> Sequence[str]:
     return [host["status"] for host in document["hosts"].values()]
 
 
-def test_an_order_that_runs_twice_changes_each_host_once(order: SliceOrder, worker: Worker, tmp_path: Path) -> None:
+def test_an_order_that_runs_twice_changes_each_host_once(
+    order: SliceOrder, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tempfile.py").write_text("raise SystemExit('a module of the current folder')\n")
     first, second = (json.loads(slice_command.run_slice(RUN, json.dumps(order))) for _ in range(2))
     assert (statuses(first), statuses(second)) == (["changed"] * 4, ["ok"] * 4)
     assert made(tmp_path) == dict.fromkeys(HOSTS, 1)
@@ -125,6 +130,17 @@ def test_an_order_that_runs_twice_changes_each_host_once(order: SliceOrder, work
     assert {"ActivityStarted", "Connected", "StepStarted", "StepDone"} < {*kinds}
     assert kinds[-1] == "HostFinished"
     assert str(tmp_path) not in json.dumps(first).replace(str(tmp_path / "hosts"), "")
+
+
+def test_the_command_of_a_feature_is_found(order: SliceOrder, worker: Worker) -> None:
+    options = {name: order["options"][name] for name in ("inventory", "json", "host")}
+    order["options"] = {**options, "cmd": "uptime", "timeout_s": "60"}
+    order["command"] = "rigwright.features.fleet_run.options:FleetRunOptions"
+    order["digests"] = dict.fromkeys(HOSTS, rollout.digest(playbook.BoundPlaybook(Host("one", (), {}), (), ())))
+    document = json.loads(slice_command.run_slice(RUN, json.dumps(order)))
+    assert (document["command"], statuses(document)) == ("fleet.run", ["ok"] * 4)
+    assert {host["ran"]["code"] for host in document["hosts"].values()} == {0}
+    assert "HostFinished" in {kind for kind, _ in worker.events}
 
 
 def test_an_interruption_finishes_what_has_begun(order: SliceOrder, worker: Worker, tmp_path: Path) -> None:
