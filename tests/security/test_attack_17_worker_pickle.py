@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import random
 import re
 import socket
 import subprocess
@@ -13,40 +11,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from rigwright import catalogue
 from rigwright.checks import Finding
 from rigwright.cli import on_workers
-from rigwright.cli.facts import SHOWN
 from rigwright.core import errors
-from rigwright.core.change import Change, Note
-from rigwright.core.errors import HostError, RigwrightError, UsageError
-from rigwright.engine import events
-from rigwright.engine import machine as described
-from rigwright.engine.machine import MachineResult
-from rigwright.engine.plan import PlannedStep
-from rigwright.engine.playbook import BoundPlaybook, Check, Step
-from rigwright.engine.plugins import known
-from rigwright.engine.report import ApplyResult, CheckResult, FactsResult, HostReport, PlanResult
-from rigwright.facts import Fact, Unavailable, Unreadable, gpu, parsed
-from rigwright.facts.machine import Past
-from rigwright.features.fleet_run.result import CommandResult
+from rigwright.core.errors import RigwrightError, UsageError
+from rigwright.engine.report import HostReport
 from rigwright.fleet import dask_workers
 from rigwright.inventory.model import Host
-from rigwright.report import json_document
-from rigwright.report.terminal import Text
-from tests import reports
 from tests.cli import workers_here
 from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
-from tests.paths import CASES, ROOT
-from tests.test_cases import _ask, _fact, _parameters, _result
+from tests.paths import ROOT
 
 HOST = Host("one", ("all",), {"ansible_user": "ada", "ansible_port": 22}, "hosts.yml:2")
 
@@ -59,125 +39,6 @@ class Bomb:
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[Path]]:
         return Path.touch, (self.file,)
-
-
-@cache
-def real_work() -> tuple[BoundPlaybook, HostReport]:
-    """Returns the steps and checks of all cases of tests/cases, and a report with everything that they make."""
-    steps: list[Step] = []
-    planned: list[PlannedStep] = []
-    checks: list[Check] = []
-    findings: list[Finding] = []
-    for kind in ("operations", "checks"):
-        functions = known(kind)  # type: ignore[arg-type]
-        for path in sorted((CASES / kind).glob("*/*.yml")):
-            case = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-            function, name = functions[path.parent.name], path.parent.name
-            given = _parameters(function, case.get("parameters") or {})
-            where = f"play.yml:{len(steps) + len(checks)}"
-            if kind == "checks":
-                checks.append(Check(path.stem, name, function, given, where))
-            else:
-                steps.append(Step(path.stem, name, function, given, where))
-            if "error" in case or "unavailable" in case:
-                if kind == "operations":
-                    error = HostError(name, "found", "expected", "fix")
-                    planned.append(PlannedStep(steps[-1], "failed", reason="a reason", error=error))
-                continue
-            items, _ = _ask(function, given, case.get("facts") or {})
-            findings += [item for item in items if isinstance(item, Finding)]
-            if kind == "operations":
-                changes = tuple(item for item in items if isinstance(item, Change))
-                notes = tuple(item for item in items if isinstance(item, Note))
-                planned.append(PlannedStep(steps[-1], "pending" if changes else "ok", changes, notes=notes))
-    bound = BoundPlaybook(HOST, tuple(steps), tuple(checks), frozenset({"limits"}))
-    changed = next(step for step in planned if step.changes)
-    read = {fact: value for fact, value in real_facts() if not isinstance(value, Exception)}
-    facts = {fact.name: Unreadable("no answer", "look") if fact is gpu.gpus else value for fact, value in read.items()}
-    kept = {fact.name: fact.kept(value) for fact, value in read.items() if fact.kept}
-    unknown = {fact: Unavailable("no driver") for fact in described.FACTS}
-    description = described.of({**unknown, **read}, catalogue.rig("servbadge", ""), {})
-    results = (
-        PlanResult(tuple(planned), "a lab", tuple(findings[:1])),
-        ApplyResult(tuple(planned), {changed.step.key: changed.changes}, HostError("one", "found"), rebooted=True),
-        CheckResult(tuple(findings), Past(2048, 1, 8, ("A1 1024 MiB",), loaded_c={"GPU-1": 61.0}), tuple(findings[:1])),
-        FactsResult(facts), MachineResult(description), CommandResult(None, "out\nput", cut=True),
-    )  # fmt: skip
-    told = (
-        (0.5, events.Connected("one", "10.0.0.1", "")), (1, events.StepStarted("one", "a", changed.changes)),
-        (1.5, events.OutputLine("one", "a", "\x1b]52;")), (2.0, events.StepDone("one", "a", "failed", "why", 1.5)),
-        (2.5, events.Note("one", "a note")),
-    )  # fmt: skip
-    error = errors.Interrupted("one", "stopped", "", "again")
-    report = reports.report(
-        HOST, *results, status="failed", error=error, kept=kept, events=told, round_trips=7, seconds=3.25
-    )
-    return bound, report
-
-
-def real_facts() -> Iterator[tuple[Fact[Any], Any]]:
-    """Yields the values that the cases of facts have, of those that a report holds."""
-    for path in sorted((CASES / "facts").glob("*/*.yml")):
-        fact, case = _fact(path)
-        if fact.kept is not None or fact in SHOWN or fact in described.FACTS:
-            yield fact, parsed(fact, _result(case["answer"], fact.name))
-
-
-def document_of(report: HostReport) -> Any:
-    """Returns what a command writes of a report."""
-    return json_document.document("verify", "run-1", 0, None, [report])["hosts"]["one"]
-
-
-def test_what_real_work_makes_is_in_the_document_of_the_controller_too() -> None:
-    _, report = real_work()
-    document = json.loads(json.dumps(document_of(report)))
-    back = json_document.read_host(HOST, document, errors.Interrupted.exit_code)
-    assert document_of(back) == document
-    assert len(report.findings) > 300
-    assert back.findings == report.findings
-    assert type(back.error) is errors.Interrupted
-
-
-def test_a_changed_answer_is_refused_or_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Any value in place of any part of what the controller shows and records itself."""
-    _, report = real_work()
-    few = PlanResult(report.planned[:6]), CheckResult(report.findings[:6], owed=report.findings[:1])
-    report = reports.report(HOST, *few, CommandResult(0, "out"), status="failed", error=report.error)
-    answer = json.loads(json.dumps(document_of(report)))
-    checked = ("status", "error", "steps", "changes", "findings", "owed", "ran", "simulated", "seconds", "identity")
-    places = [place for place in _places(answer) if place[0] in checked]
-    chance, refused = random.Random(17), 0
-    odd = (None, True, -1, 2**70, 1.5, "", "x", [], {}, [[]], {"x": 1}, [1, "a"], "../..", "__init__")
-    for _ in range(300):
-        changed = copy.deepcopy(answer)
-        holder = changed
-        *way, key = chance.choice(places)
-        for step in way:
-            holder = holder[step]
-        if chance.random() < 0.2:
-            del holder[key]
-        else:
-            holder[key] = chance.choice(odd)
-        try:
-            back = json_document.read_host(HOST, changed, 130)
-        except Exception:
-            refused += 1
-            continue
-        text = Text(sys.stdout, "", False)
-        text.verdict(back)
-        text.findings(back)
-        text.problems(back)
-        text.errors([("one", back.error)] if back.error else [])
-        document_of(back)
-    assert refused > 100
-    assert "\x1b" not in capsys.readouterr().out
-
-
-def _places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield (*way, key)
-        yield from _places(item, (*way, key))
 
 
 def of_host(**changed: Any) -> Callable[[str], str]:
