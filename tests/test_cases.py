@@ -17,13 +17,13 @@ import random
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pynvml
 import pytest
 import yaml
+from msgspec.structs import asdict, replace
 
 from rigwright.core import features
 from rigwright.core.change import Note

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def test_shell_parses(path: Path) -> None:
 
 @pytest.mark.parametrize("path", HELPFUL, ids=lambda path: path.name)
 def test_help(path: Path) -> None:
-    done = _run(path, "--help")
+    own_python = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = _run(path, "--help", env=own_python)
     assert done.returncode == 0, done.stderr
     assert f"scripts/{path.name}" in done.stdout
 

@@ -27,7 +27,7 @@ PACKAGES = (
 """The packages whose imports are counted by themselves; all others are the standard library."""
 CATEGORIES = (
     ("regular expressions: compile", ("re/_parser.py", "re/_compiler.py", "sre_parse.py", "sre_compile.py")),
-    ("dataclasses: make methods", ("/dataclasses.py", "core/lazy_dataclasses.py")),
+    ("dataclasses: make methods", ("/dataclasses.py",)),
     ("catalogue and templates: kept on disk", ("core/disk_cache.py",)),
     ("signatures and type hints", ("/inspect.py", "/typing.py")),
 )

@@ -284,7 +284,7 @@ def report(documents: str, page: str, columns: str) -> None:
     from rigwright.checks import Finding
     from rigwright.core.errors import Unreachable
     from rigwright.core.machine_identity import MachineIdentity
-    from rigwright.core.typed_json import Codec
+    from rigwright.core.typed_json import typed
     from rigwright.engine.playbook import BoundPlaybook
     from rigwright.engine.report import CheckResult, HostReport, PlanResult
     from rigwright.facts import pci
@@ -303,7 +303,7 @@ def report(documents: str, page: str, columns: str) -> None:
         host = Host(name, ("gpu", told["group"]), {"ansible_host": told["address"]})
         kept = dict(told["kept"])
         if "pci.gpus" in kept:
-            kept["pci.gpus"] = Codec().read(kept["pci.gpus"], tuple[pci.PciGpu, ...])
+            kept["pci.gpus"] = typed(kept["pci.gpus"], tuple[pci.PciGpu, ...])
         if told["identity"]:
             kept["system.identity"] = MachineIdentity.of(told["identity"])
         error = told["error"] and Unreachable(*(told["error"][key] for key in ("where", "found", "expected", "fix")))

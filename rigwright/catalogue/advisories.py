@@ -5,20 +5,20 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Collection
-from dataclasses import field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.catalogue.drivers import Branch, branches
 from rigwright.catalogue.loader import table
 from rigwright.core.disk_cache import cached_on_disk
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 from rigwright.core.schema import Branch as BranchName
 from rigwright.core.schema import Release
 
 
-@dataclass(frozen=True)
-class Advisory:
+class Advisory(Struct, frozen=True):
     """A bulletin: its first publication, the first fixed release of each branch that it names, and its address."""
 
     title: str
@@ -38,12 +38,11 @@ class Advisory:
         return f"bulletin {self.number} ({self.date})"
 
 
-@dataclass(frozen=True)
-class Advisories:
+class Advisories(Struct, frozen=True):
     """The bulletins by number, oldest first. `sources`: by key of a bulletin."""
 
     advisories: dict[str, Advisory]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 @once
@@ -54,8 +53,7 @@ def advisories() -> tuple[Advisory, ...]:
     return tuple(sorted((replace(row, number=name) for name, row in rows.items()), key=lambda row: row.date))
 
 
-@dataclass(frozen=True)
-class Shortfall:
+class Shortfall(Struct, frozen=True):
     """The fixes that a driver lacks. `first_fixed`: the newest release of its branch that a bulletin names ("": none).
 
     `missing`: the bulletins whose fixes the release lacks although its branch has them. `ended`: the first bulletin that leaves the

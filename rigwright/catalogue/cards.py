@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from functools import lru_cache
+
+from msgspec import Struct
 
 from rigwright.catalogue import drivers, gpus
 from rigwright.catalogue.devices import all_devices
@@ -14,13 +15,11 @@ from rigwright.catalogue.gpus import VENDOR, Architecture, ClocksMhz, Flavour, M
 from rigwright.catalogue.loader import table
 from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import PciId, Release
 
 
-@dataclass(frozen=True)
-class Chip:
+class Chip(Struct, frozen=True):
     """A chip: the PCI ids of the cards with it ('1b80-1bff'), and the oldest driver branch that can drive one of them."""
 
     ids: tuple[str, ...]
@@ -38,12 +37,11 @@ class Chip:
         return any(span[:4] <= device_id <= span[5:] for span in self.ids)
 
 
-@dataclass(frozen=True)
-class Chips:
+class Chips(Struct, frozen=True):
     """The chips by name."""
 
     chips: dict[str, Chip]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 @once

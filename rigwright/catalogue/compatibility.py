@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection, Iterable, Mapping
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue.devices import Device
 from rigwright.catalogue.gpus import Model
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 
 Card = Model | Device
@@ -32,8 +33,7 @@ def common_branches(cards: Collection[Card]) -> tuple[str, ...]:
     return tuple(name for name in catalogue.branches() if all(runs(card, int(name)) for card in cards))
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """The software that all GPUs of a host support.
 
     `branches`: driver branches of the catalogue, oldest first. `flavours`: kernel modules, never empty. `last_cuda`:
@@ -229,8 +229,7 @@ def runs_toolkit(gpus: Mapping[str, Card], driver: Driver, toolkit: str) -> bool
     return True
 
 
-@dataclass(frozen=True)
-class TorchChoice:
+class TorchChoice(Struct, frozen=True):
     """PyTorch wheels (cu126), and the last torch version of them with kernels for the GPUs; None if they are still built."""
 
     name: str

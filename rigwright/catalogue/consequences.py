@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms, xids
 from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import did_you_mean
 
 
-@dataclass(frozen=True)
-class Consequence:
+class Consequence(Struct, frozen=True):
     """What a symptom follows from: keys, groups of keys that end with a dot, or `Xid 13`."""
 
     after: tuple[str, ...]
     source: str
 
 
-@dataclass(frozen=True)
-class _Table:
+class _Table(Struct, frozen=True):
     consequences: dict[str, Consequence]
 
 

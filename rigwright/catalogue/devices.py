@@ -10,19 +10,19 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from msgspec import Struct
+
 from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Model, models
 from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 
 _SHOWN = "catalogue/devices.csv"
 _COLUMNS = ["device_id", "name", "legacy_branch", "open", "proprietary"]
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Struct, frozen=True):
     """A PCI id. `legacy_branch`: the last branch that supports it ('470'), '' if the list's driver does.
 
     `name`: the names of several cards with one id are separated by ' / '. `open`, `proprietary`: whether that kernel

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import field
+
+from msgspec import Struct
 
 from rigwright.catalogue.loader import table
 from rigwright.core.disk_cache import cached_on_disk
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """A release. `until`: the last day of updates for everybody; `further`: that of the updates named by `by` (or None).
 
     `supported`: rigwright provisions it."""
@@ -25,12 +24,11 @@ class Distribution:
     supported: bool = False
 
 
-@dataclass(frozen=True)
-class Distributions:
+class Distributions(Struct, frozen=True):
     """All releases by ID and VERSION_ID of os-release: `ubuntu 22.04`, and the source of each key."""
 
     releases: dict[str, Distribution]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 @once

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.releases import PublishedRelease, published_drivers
 from rigwright.core.disk_cache import cached_on_disk
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 from rigwright.core.schema import Branch as BranchName
@@ -21,8 +22,7 @@ from rigwright.core.schema import Release
 Kind = Literal["long-term support", "production", "new feature", "unknown"]
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A driver branch: its kind, its releases (oldest first), the highest CUDA version it supports (None: unknown), and
     its end of life. `last_for`: architectures that no newer branch supports; `notes`: reported problems.
 
@@ -41,16 +41,14 @@ class Branch:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Toolkit:
+class Toolkit(Struct, frozen=True):
     """A CUDA toolkit: the driver released with it, and the architectures that it no longer supports."""
 
     shipped_driver: str
     dropped: tuple[Architecture, ...] = ()
 
 
-@dataclass(frozen=True)
-class RepositoryKey:
+class RepositoryKey(Struct, frozen=True):
     """The key that signs a repository: its file's name in the repository, and its fingerprint (40 hexadecimal digits)."""
 
     file: str
@@ -61,8 +59,7 @@ class RepositoryKey:
             raise ValueError(f"fingerprint {self.fingerprint!r}", "40 hexadecimal digits in upper case")
 
 
-@dataclass(frozen=True)
-class CudaRepository:
+class CudaRepository(Struct, frozen=True):
     """NVIDIA's repositories. `url` contains {distribution} (ubuntu2204). `keys`: by distribution, where it is not `key`."""
 
     url: str
@@ -74,8 +71,7 @@ class CudaRepository:
         return self.keys.get(distribution, self.key)
 
 
-@dataclass(frozen=True)
-class Drivers:
+class Drivers(Struct, frozen=True):
     """The driver branches. `open_module_from`: the first branch with an open kernel module. `open_module_preferred_from`:
     the first branch in which NVIDIA prefers it for GPUs that run both. `open_module_only_from`: the first without another.
 
@@ -87,17 +83,16 @@ class Drivers:
     open_module_preferred_from: int
     open_module_only_from: int
     application_clocks_until: int
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
-@dataclass(frozen=True)
-class CudaTable:
+class CudaTable(Struct, frozen=True):
     """Toolkits, NVIDIA's repository, and the oldest driver of each major version of CUDA (`family_minimum`)."""
 
     repository: CudaRepository
     toolkits: dict[Release, Toolkit]
     family_minimum: dict[str, str]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 @once

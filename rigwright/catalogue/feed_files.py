@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+from msgspec import Struct
+
 from rigwright.core import lazy_re
 from rigwright.core.errors import InputError, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 
 MAX_FILE_BYTES = 8 << 20
 MAX_FILES = 1000
@@ -26,8 +27,7 @@ _NAME = lazy_re.compile(r"redistrib_[0-9]{1,4}(\.[0-9]{1,4})+\.json|releases\.js
 _EXAMPLE = "scripts/catalogue-update ~/nvidia-redist"
 
 
-@dataclass(frozen=True)
-class FeedFile:
+class FeedFile(Struct, frozen=True):
     """A file: its name, the path or URL for messages, and its text."""
 
     name: str

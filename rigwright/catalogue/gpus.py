@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document, record
 from rigwright.core.disk_cache import cached_on_disk, read_or_make
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import PciId, Release
 
@@ -24,8 +24,7 @@ VENDOR = "10de:"
 """NVIDIA's PCI vendor id, the beginning of the key of a drafted model."""
 
 
-@dataclass(frozen=True)
-class Power:
+class Power(Struct, frozen=True):
     """Power of one GPU, W. Boards of one model differ; values that the GPU reports have precedence.
 
     `peak`: the highest momentary power that was observed, at the default limit and full clocks (None: unknown).
@@ -46,8 +45,7 @@ class Power:
             raise ValueError(f"peak {self.peak:g}", "watts that one GPU was seen to draw, not below its default")
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(Struct, frozen=True):
     """A measured speed loss in percent with a power limit, a graphics clock, or both."""
 
     power_limit_w: int | None
@@ -61,16 +59,14 @@ class Speed:
             raise ValueError(f"cost_percent {self.cost_percent:g}", "percent of the speed that is lost, such as 13")
 
 
-@dataclass(frozen=True)
-class ApplicationClocks:
+class ApplicationClocks(Struct, frozen=True):
     """A pair of clocks, MHz."""
 
     memory: int
     graphics: int
 
 
-@dataclass(frozen=True)
-class ClocksMhz:
+class ClocksMhz(Struct, frozen=True):
     """Supported clocks, MHz: every memory clock, highest first; graphics clocks from min to max by step."""
 
     memory: tuple[int, ...]
@@ -89,8 +85,7 @@ class ClocksMhz:
             raise ValueError(f"application clocks with memory {pair.memory}", f"one of {list(self.memory)}")
 
 
-@dataclass(frozen=True)
-class NvLink:
+class NvLink(Struct, frozen=True):
     """NVLink of one GPU: links, and GB/s of each in one direction."""
 
     generation: int
@@ -98,8 +93,7 @@ class NvLink:
     gb_s_per_link: float
 
 
-@dataclass(frozen=True)
-class PeerToPeer:
+class PeerToPeer(Struct, frozen=True):
     """Peer access that the unpatched driver permits between two GPUs of this model, over PCIe and over NVLink.
 
     `measure`: reports differ; only a measurement on the host is reliable.
@@ -109,8 +103,7 @@ class PeerToPeer:
     nvlink: Literal["granted", "none"] = "none"
 
 
-@dataclass(frozen=True)
-class Tflops:
+class Tflops(Struct, frozen=True):
     """What the chip can compute at most, TFLOPS at a clock of `at_mhz`: FP16 and TF32 with tensor cores, FP32 sums and without sparsity,
     FP64 with tensor cores where it has them for FP64, as cuBLAS does. None: the chip has no units for it."""
 
@@ -126,16 +119,14 @@ class Tflops:
             raise ValueError(f"tflops {rates} at {self.at_mhz:g} MHz", "TFLOPS, such as 15.7 at 1530 MHz")
 
 
-@dataclass(frozen=True)
-class Idle:
+class Idle(Struct, frozen=True):
     """An idle GPU with persistence on: performance state and W (None: unknown)."""
 
     state: Literal["P0", "P8", "P12"]
     power_w: float | None = None
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(Struct, frozen=True):
     """A GPU model. `last_branch` and `last_cuda` are None if the newest versions support it.
 
     `fabric`: nvswitch (machines with this model always have NVSwitches and need the fabric manager), either, or none.
@@ -162,7 +153,7 @@ class Model:
     first_branch: int
     last_branch: int | None
     last_cuda: Release | None
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
     fabric: Literal["none", "either", "nvswitch"] = "none"
     mig: tuple[str, ...] = ()
     variant: str = ""

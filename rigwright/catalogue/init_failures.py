@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+
+from msgspec import Struct
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.core import lazy_re
 from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import convert
 
 _FAILURE = lazy_re.compile(r"RmInitAdapter failed! \((0x[0-9a-f]{1,8}):(0x[0-9a-f]{1,8}):", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(Struct, frozen=True):
     """A stage of the GPU's start, or the status with which it ended: NVIDIA's name and our meaning."""
 
     name: str
     meaning: str
 
 
-@dataclass(frozen=True)
-class _Table:
+class _Table(Struct, frozen=True):
     stages: dict[str, Code]
     statuses: dict[str, Code]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 @once

@@ -6,11 +6,12 @@ import datetime
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue import Model
 from rigwright.catalogue.compatibility import fit
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 
 SOON_DAYS = 180
 """Ends of life within this time are reported as soon."""
@@ -18,8 +19,7 @@ SOON_DAYS = 180
 State = Literal["ended", "soon", "later", "last"]
 
 
-@dataclass(frozen=True)
-class End:
+class End(Struct, frozen=True):
     """An end of support: its date (None: unknown), the days until then (negative: already ended), and an explanation.
 
     `state` last: no newer version will be released, and no date is known.

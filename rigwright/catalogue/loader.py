@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
@@ -13,7 +15,7 @@ from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import load, misspelt, only_keys
 
 FOLDER = Path(__file__).parent
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 
 
 def document(path: Path) -> YamlMapping:
@@ -26,7 +28,7 @@ def document(path: Path) -> YamlMapping:
 
 
 def table(file: str, table_type: type[T], rows: str) -> T:
-    """Reads a file with many rows into the dataclass `table_type`; `rows` is the key of its rows.
+    """Reads a file with many rows into the Struct `table_type`; `rows` is the key of its rows.
 
     Raises InputError for an unknown key, a wrong type, and a key of a row without a source.
     """
@@ -37,17 +39,17 @@ def table(file: str, table_type: type[T], rows: str) -> T:
 
 
 def record(path: Path, row_type: type[T], base: YamlMapping | None = None) -> T:
-    """Reads a file into the dataclass `row_type`, with the file's name as `key`. Missing keys are taken from `base`.
+    """Reads a file into the Struct `row_type`, with the file's name as `key`. Missing keys are taken from `base`.
 
     Raises InputError for an unknown key, a wrong type, a number without a source, and a source for an unknown key.
     """
     own = document(path)
     merged = own if base is None else _over(base, own)
-    known = {field.name for field in dataclasses.fields(row_type)}  # type: ignore[arg-type]
+    known = set(row_type.__struct_fields__)
     only_keys(own, known - {"key"}, "key")
     sourced(merged, known)
     result: T = convert(merged, row_type, merged.where(), "")
-    return dataclasses.replace(result, key=path.stem)  # type: ignore[type-var]
+    return replace(result, key=path.stem)
 
 
 def _over(base: YamlMapping, own: YamlMapping) -> YamlMapping:

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue import loader
 from rigwright.catalogue.devices import Device, bare_name
 from rigwright.catalogue.topics import topics
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """An entry of the catalogue: the word that `invoke explain` takes for it, and one sentence."""
 
     word: str

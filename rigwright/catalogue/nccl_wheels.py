@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from rigwright.catalogue.loader import table
 from rigwright.core.disk_cache import cached_on_disk
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 from rigwright.core.schema import Release
 
 
-@dataclass(frozen=True)
-class Wheel:
+class Wheel(Struct, frozen=True):
     """One wheel: version, size in MB (10^6), sha256. `quick`: the quick test needs it too."""
 
     version: Release
@@ -28,8 +27,7 @@ class Wheel:
             raise ValueError(f"sha256 {self.sha256!r}", "64 hexadecimal digits in lower case")
 
 
-@dataclass(frozen=True)
-class Libraries:
+class Libraries(Struct, frozen=True):
     """A set of wheels for drivers from a branch on and a range of compute capabilities."""
 
     drivers_from: int
@@ -46,10 +44,9 @@ class Libraries:
         return driver >= self.drivers_from and all(low <= numbers(capability) <= high for capability in capabilities)
 
 
-@dataclass(frozen=True)
-class _Sets:
+class _Sets(Struct, frozen=True):
     sets: dict[str, Libraries]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 @once

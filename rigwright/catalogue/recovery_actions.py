@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+
+from msgspec import Struct
 
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.symptoms import Level
 from rigwright.core.disk_cache import cached_on_disk
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 
 
-@dataclass(frozen=True)
-class RecoveryAction:
+class RecoveryAction(Struct, frozen=True):
     """A step: `level` of its finding, `cause`, and `fix` with INDEX for the GPU's bus id."""
 
     level: Level
@@ -21,10 +20,9 @@ class RecoveryAction:
     fix: str
 
 
-@dataclass(frozen=True)
-class _Actions:
+class _Actions(Struct, frozen=True):
     actions: dict[str, RecoveryAction]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 @once

@@ -7,14 +7,15 @@ import datetime
 import io
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Literal, cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.catalogue import loader
 from rigwright.core import shipped_files
 from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 from rigwright.core.yaml_source import text as file_text
@@ -35,8 +36,7 @@ _COMMENT = """\
 """
 
 
-@dataclass(frozen=True)
-class PublishedRelease:
+class PublishedRelease(Struct, frozen=True):
     """A release. `date` None, `kind` and `driver` "": the source does not say. `source`: the file that names the release."""
 
     product: Product
@@ -62,16 +62,14 @@ class PublishedRelease:
         return f"redistrib {self.product}" if self.source.startswith("redistrib_") else self.source
 
 
-@dataclass(frozen=True)
-class ReleaseTable:
+class ReleaseTable(Struct, frozen=True):
     """All releases, drivers first, oldest first. `read`: the day on which NVIDIA's files said so."""
 
     read: datetime.date
     releases: tuple[PublishedRelease, ...]
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(Struct, frozen=True):
     """What an update of the table changes: new and gone releases, and pairs of those that changed (before, after)."""
 
     new: tuple[PublishedRelease, ...]

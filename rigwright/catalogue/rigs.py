@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rigwright.catalogue import cards, drivers, gpus, loader
 from rigwright.catalogue.devices import version as devices_version
@@ -14,7 +16,6 @@ from rigwright.catalogue.loader import document, record
 from rigwright.core.desired import Limits
 from rigwright.core.disk_cache import read_or_make
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import Branch, BusId, Release
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import misspelt
@@ -23,16 +24,14 @@ Kind = Literal["nv1", "nv2", "nv3", "nv4", "nv12", "nv18", "nvswitch", "pcie", "
 """The connection of two GPUs: a number of NVLinks, NVSwitch, peer access over PCIe, host memory, a PCIe x1 slot."""
 
 
-@dataclass(frozen=True)
-class Lanes:
+class Lanes(Struct, frozen=True):
     """A slot with fewer lanes than its card: PCIe width and generation."""
 
     width: Literal[1, 2, 4, 8, 16]
     generation: int
 
 
-@dataclass(frozen=True)
-class Supply:
+class Supply(Struct, frozen=True):
     """A type of power supply: power of each, number, output voltage.
 
     `shared`: all of them feed one rail. `connector`: the type of the GPU power connectors, `connector_a`: their rated
@@ -63,16 +62,14 @@ class Supply:
             raise ValueError(f"feeds {', '.join(self.feeds)}", "each position once")
 
 
-@dataclass(frozen=True)
-class Peers:
+class Peers(Struct, frozen=True):
     """The expected connection of the GPUs (`path`) and the reason."""
 
     path: Literal["nvlink", "nvswitch", "pcie", "none", "measure"]
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Scaling:
+class Scaling(Struct, frozen=True):
     """Data-parallel training: the speed-up with `gpus` GPUs."""
 
     gpus: int
@@ -85,8 +82,7 @@ class Scaling:
             )
 
 
-@dataclass(frozen=True)
-class Rig:
+class Rig(Struct, frozen=True):
     """A known machine.
 
     `gpus`: the model of each position, in order, 10de:ID for one that gpus/ does not describe. `gpu_power_w`: the default
@@ -101,7 +97,7 @@ class Rig:
     driver: Branch
     cuda: Release
     p2p: Peers
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
     variant_of: str = ""
     boards: tuple[str, ...] = ()
     cpu: str = ""

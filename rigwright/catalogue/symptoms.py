@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.core import lazy_re
 from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -44,8 +44,7 @@ _COMMON = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """One of several possible causes of a symptom: `see` is a command or a place that shows it, `fix` what then helps.
 
     A text that a `shown_by` pattern matches shows that this is the cause.
@@ -57,8 +56,7 @@ class Cause:
     shown_by: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Symptom:
+class Symptom(Struct, frozen=True):
     """A problem with the messages that it causes: `patterns` find them in a text; `texts` are examples.
 
     `causes` are possible causes that the patterns do not tell apart; `cause` is then what is certain, and `fix` the first
@@ -138,8 +136,7 @@ def _any_in(patterns: tuple[str, ...], text: str, lower: str) -> bool:
     return any(literal(pattern) in lower and _compiled(pattern).search(text) for pattern in patterns)
 
 
-@dataclass(frozen=True)
-class Xid:
+class Xid(Struct, frozen=True):
     """An error code in the kernel log. `action` is the key of the recommended action, `do` its text.
 
     `first_steps`: steps before that action. `application`: whether the cause is usually a program. `again`: the action
@@ -156,16 +153,14 @@ class Xid:
     do: str = ""
 
 
-@dataclass(frozen=True)
-class _Symptoms:
+class _Symptoms(Struct, frozen=True):
     symptoms: dict[str, Symptom]
 
 
-@dataclass(frozen=True)
-class _Xids:
+class _Xids(Struct, frozen=True):
     actions: dict[str, str]
     xids: dict[str, Xid]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 @once
@@ -174,7 +169,7 @@ def all_symptoms() -> Mapping[str, Symptom]:
     """All symptoms by key. Raises InputError for an unknown key and a wrong type; `check_symptoms` checks the rest."""
     source = document(loader.FOLDER / "symptoms.yml")
     table: _Symptoms = convert(source, _Symptoms, source.where(), "")
-    return {key: dataclasses.replace(symptom, key=key) for key, symptom in table.symptoms.items()}
+    return {key: replace(symptom, key=key) for key, symptom in table.symptoms.items()}
 
 
 def check_symptoms() -> None:
@@ -231,7 +226,7 @@ def xids() -> Mapping[int, Xid]:
             rows = document(loader.FOLDER / "xids.yml")["xids"]
             wrong = f"the action '{xid.action}'{did_you_mean(xid.action, table.actions)}"
             raise InputError(rows[key].where("action"), wrong, ", ".join(table.actions))
-        known[int(key)] = dataclasses.replace(xid, code=int(key), do=table.actions[xid.action])
+        known[int(key)] = replace(xid, code=int(key), do=table.actions[xid.action])
     return known
 
 

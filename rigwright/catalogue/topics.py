@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms
 from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -21,16 +22,14 @@ MOST_LINES = 15
 """The length of a page: its title, its statements and its commands."""
 
 
-@dataclass(frozen=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """One statement of a page, with its source."""
 
     text: str
     source: str
 
 
-@dataclass(frozen=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """A page. `key` is the name of its file.
 
     `names`: other words for it; case, spaces, hyphens and underscores do not count. `patterns`: regular expressions for the
@@ -74,7 +73,7 @@ def _read(path: Path) -> Topic:
     source = document(path)
     if "key" in source:
         raise InputError(source.where("key"), "'key'", "nothing: the file's name is the key")
-    topic: Topic = dataclasses.replace(convert(source, Topic, source.where(), ""), key=path.stem)
+    topic: Topic = replace(convert(source, Topic, source.where(), ""), key=path.stem)
     length = 1 + len(topic.lines) + bool(topic.see)
     if not topic.lines or length > MOST_LINES:
         raise InputError(source.where("lines"), f"a page of {length} lines", f"2 to {MOST_LINES}, with title and see")

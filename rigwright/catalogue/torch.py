@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection
-from dataclasses import field
+
+from msgspec import Struct
 
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
 from rigwright.core.disk_cache import cached_on_disk
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import Release
 
 
-@dataclass(frozen=True)
-class Wheel:
+class Wheel(Struct, frozen=True):
     """A kind of wheels (cu126): its CUDA version, its first and last torch version (None: still built).
 
     `architectures`: by the first torch version that has them, oldest first.
@@ -38,13 +37,12 @@ class Wheel:
         raise LookupError("no torch version of these wheels has kernels for all of them")
 
 
-@dataclass(frozen=True)
-class Wheels:
+class Wheels(Struct, frozen=True):
     """All kinds of wheels by name, oldest CUDA first, with the date of the data."""
 
     as_of: datetime.date
     wheels: dict[str, Wheel]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 def _before(version: str) -> str:

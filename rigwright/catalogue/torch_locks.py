@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import field
+
+from msgspec import Struct
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import torch_wheel
@@ -14,13 +15,11 @@ from rigwright.catalogue.loader import table
 from rigwright.core.desired import Driver
 from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 
 
-@dataclass(frozen=True)
-class LockedWheel:
+class LockedWheel(Struct, frozen=True):
     """One wheel. `bytes`: its size. `pythons`: the Python versions (3.11) that take it."""
 
     name: str
@@ -41,8 +40,7 @@ class LockedWheel:
         return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(Struct, frozen=True):
     """A line of wheels (cu126) at one version of torch, with everything that it needs."""
 
     torch: str
@@ -60,11 +58,10 @@ class Lock:
         return tuple(one for one in self.wheels if python in one.pythons)
 
 
-@dataclass(frozen=True)
-class _Locks:
+class _Locks(Struct, frozen=True):
     as_of: datetime.date
     locks: dict[str, Lock]
-    sources: dict[str, str] = field(repr=False)
+    sources: dict[str, str]
 
 
 @once
@@ -84,8 +81,7 @@ def kernels(line: str, torch: str) -> tuple[Architecture, ...]:
     return found
 
 
-@dataclass(frozen=True)
-class TorchLock:
+class TorchLock(Struct, frozen=True):
     """The torch for a host: its line (cu126) and its lock."""
 
     line: str

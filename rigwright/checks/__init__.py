@@ -7,11 +7,12 @@ A playbook names one as MODULE.FUNCTION. Its first parameter is `facts`; the oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
 from functools import wraps
 from typing import Any, Literal, TypeVar, cast
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from rigwright.core.plugin_name import plugin_name
 from rigwright.facts import Fact
 
@@ -27,15 +28,13 @@ VERDICTS: tuple[Verdict, ...] = ("fail", "unknown", "warn", "info", "pass")
 """All verdicts, worst first."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The result of a check for one subject: what it saw, what was expected and who says so, and the fix (a command or a hardware fix).
 
     `check` is MODULE.FUNCTION; the decorator sets it. `cause` names the most likely cause first. `symptom` is the
     catalogue's key, "" where the catalogue has none.
     """
 
-    check: str = field(default="", kw_only=True)
     subject: str
     verdict: Verdict
     seen: str
@@ -44,6 +43,7 @@ class Finding:
     fix: str = ""
     source: Source = ""
     symptom: str = ""
+    check: str = ""
 
 
 _Check = Callable[..., Iterator[Finding]]
@@ -55,8 +55,7 @@ declared = _DECLARATIONS.get
 """The declaration of MODULE.FUNCTION; None if its module is not imported or declares no such function."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Declaration:
+class Declaration(Struct, frozen=True, kw_only=True):
     """What a check declares; `check` is the decorator.
 
     `active`: it judges what the peer-to-peer test measured, so only a run with that test can answer it.

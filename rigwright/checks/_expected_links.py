@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.catalogue.gpus import Model, NvLink
 from rigwright.catalogue.rigs import Kind
 from rigwright.core.gpu_labels import place
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId, bus_id
 from rigwright.facts.nccl import Document, Gpu, Pair
 
@@ -23,8 +24,7 @@ NVLINK_SHARE = 0.9
 """Of the rate that nvidia-smi names for a link a large copy reaches so much: 24 of 25.8 GB/s on V100 boards."""
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """Of one ordered pair: the way (`nv2`, `nvswitch`, `pcie`, `host`, `x1`), how many NVLinks, and the figure.
 
     `granted`: must CUDA grant peer access? None: reports differ, or nobody knows, and it is measured.
@@ -47,8 +47,7 @@ class Expected:
         return named.get(self.kind, "through the host's memory")
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """The GPUs of a document by their index: positions, models, and names for people."""
 
     rig: Rig | None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Verdict, check
 from rigwright.core.desired import Ecc
 from rigwright.core.gpu_labels import called, place
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, gpu_health, topology
@@ -110,8 +111,7 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
                 yield Finding(at, "fail", twice, "one of its own", "a copied infoROM", "return it", "peers")
 
 
-@dataclass(frozen=True)
-class _Property:
+class _Property(Struct, frozen=True):
     """A property in which GPUs of one model are compared: its values by bus id, the cause of a difference, and the fix.
 
     `of_board`: it may differ between boards of different makers, so only boards with the same subsystem id are compared.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, common_branches

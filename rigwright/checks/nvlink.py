@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, check, of_symptom
 from rigwright.checks._common_gpu import common_gpus
 from rigwright.core.gpu_labels import place
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, gpu_health, topology
 from rigwright.facts.topology import NvLink
 
 
-@dataclass(frozen=True)
-class _Gpu:
+class _Gpu(Struct, frozen=True):
     """The links of a GPU that answers, without those to a GPU that does not.
 
     `at`: its position and bus id. `most`: as many links as the rig has to GPUs that answer, None if nobody knows.

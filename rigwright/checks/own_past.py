@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+
 from rigwright.facts.gpu_figures import Dated, GpuFigures
 
 SLOWER = 0.05
@@ -24,8 +25,7 @@ HOTTER_C = 8
 """From this number of degrees on a GPU is hotter than it was: rooms differ by less (assumed)."""
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """What differs most between a GPU now and then, `at` (ISO 8601). `by`: the share that it is slower, negative where it is faster.
 
     `settings`: what was set otherwise then, in words; () where the speeds can be compared. `clock`: the share of its clock then, None where

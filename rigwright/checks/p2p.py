@@ -6,14 +6,15 @@ All of them read the document of a test in the same run (`verify`, or a provisio
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Verdict, check, environment, of_symptom, of_text
 from rigwright.checks._common_gpu import faults
 from rigwright.checks._expected_links import Expected, Machine, machine, on_the_box, per_link, place_of
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, nccl, pci
 from rigwright.facts.nccl import Document, Pair, SendRecvResult
@@ -29,8 +30,7 @@ FAST_GB_S = 100.0
 MORE_SHM = "sudo mount -o remount,size=50% /dev/shm (a container: --shm-size=1g)"
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """The finding on a pair, still without its subject, and its speeds in GB/s.
 
     `gb_s`: what was measured while no other pair transferred. `other_gb_s`: the same the other way (through the host, or with P2P
@@ -468,7 +468,11 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
 def settings(facts: Facts) -> Iterator[Finding]:
     """No NCCL setting is left in a file that logins, services or NCCL read; a setting is reported with its measured cost."""
     document, in_files = facts.all(nccl.tested, nccl.settings)
-    own = [setting for setting in document.leftovers if setting not in in_files and setting.where != "environment"]
+    own = [
+        each
+        for each in document.leftovers
+        if replace(each, in_force=False) not in in_files and each.where != "environment"
+    ]
     for setting in [*in_files, *own]:
         text = f"{setting.name}={setting.value} in {setting.where}"
         if setting.switches_off:

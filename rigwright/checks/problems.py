@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, lru_cache
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from rigwright.checks import VERDICTS, Declaration, Finding, Verdict, declared
 from rigwright.core import fix_steps, lazy_re, submodules
 from rigwright.core.fix_steps import Step
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.core.shortening import cut
@@ -42,8 +43,7 @@ _LONGEST = 100
 """Characters of a value seen in a title."""
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One cause with its consequences.
 
     `gpus`: the GPUs that have it, by position or bus id, () for the machine. `short`: what is wrong in a few words. `steps`: the
@@ -313,8 +313,7 @@ def _cut(text: str) -> str:
     return cut(text, _LONGEST)
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """Whether a machine can be used: `level` is the worst verdict, `sentence` says it to a person."""
 
     level: Verdict
@@ -404,7 +403,7 @@ def as_json(problem: Problem) -> Mapping[str, object]:
         "verdict": problem.verdict,
         "gpus": list(problem.gpus),
         "cause": problem.cause,
-        "steps": [{name: as_typed(text) for name, text in vars(step).items()} for step in problem.steps],
+        "steps": [{name: as_typed(text) for name, text in asdict(step).items()} for step in problem.steps],
         "symptom": problem.symptom,
         "findings": [{"check": finding.check, "subject": finding.subject} for finding in problem.findings],
     }

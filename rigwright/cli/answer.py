@@ -9,17 +9,16 @@ from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Any, TypeVar
 
+from msgspec import Struct
 from rich.console import Console
 
 from rigwright.cli.options import CommandOptions
 from rigwright.core.errors import RigwrightError, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 
 Options = TypeVar("Options", bound=CommandOptions)
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a command found. `show` writes it as text.
 
     `data` are the keys that its JSON document has besides those of every document; with `whole` they are the document.

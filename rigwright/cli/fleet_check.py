@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from rigwright.cli import runner
 from rigwright.cli.history import parse_time
@@ -59,7 +61,7 @@ def fleet_command(
     """A command for all hosts that shows no events and continues past hosts with mistakes. Raises UsageError for the time."""
     since = parse_time(options.since) if options.since else None
     return runner.HostCommand(
-        replace(options, host=options.host or "all"),
+        dataclasses.replace(options, host=options.host or "all"),
         act,
         runner.playbook(options.playbook, "provision"),
         tags,
@@ -183,5 +185,5 @@ def held(steps: Sequence[Step]) -> frozenset[str]:
     limits = [
         part for step in setting for part in (step.parameters["limits"], *step.parameters["limits"].gpus.values())
     ]
-    names = [field.name for field in fields(GpuLimits)]
+    names = GpuLimits.__struct_fields__
     return frozenset(name for name in names if any(getattr(part, name) is not None for part in limits))

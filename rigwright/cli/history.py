@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
 
 from rich.console import Console
 
@@ -16,6 +14,7 @@ from rigwright.cli import options as cli
 from rigwright.cli.answer import Answer, Options, answered
 from rigwright.core import features, numbers
 from rigwright.core.errors import UsageError
+from rigwright.facts.plain import plain
 from rigwright.history import History
 from rigwright.report.labels import as_is
 from rigwright.report.tables import history as table
@@ -39,7 +38,7 @@ def list_runs(options: cli.HistoryListOptions, past: History) -> Answer:
     runs = past.runs(most or -1, options.host)
     if not runs and options.host:
         past.diff(options.host, datetime.datetime.now(datetime.timezone.utc))  # raises an error with the known hosts
-    return Answer(lambda console: table.runs(console, runs), {"runs": [_plain(run) for run in runs]})
+    return Answer(lambda console: table.runs(console, runs), {"runs": [plain(run) for run in runs]})
 
 
 @_of_history
@@ -57,7 +56,7 @@ def diff(options: cli.HistoryDiffOptions, past: History) -> Answer:
     for feature in features.parts("history"):
         changes += feature.changes(past, past.named(options.host), since)
     changes.sort(key=lambda change: change.at)
-    data = {"changed": [_plain(change) for change in changes]}
+    data = {"changed": [plain(change) for change in changes]}
     return Answer(lambda console: table.diff(console, options.host, since, changes), data)
 
 
@@ -81,8 +80,3 @@ def parse_time(text: str, now: datetime.datetime | None = None) -> datetime.date
         return datetime.datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
         raise UsageError("--since", f"'{text}' is no time", "7d, 12h, 30m, 4w, or a date such as 2026-11-14") from None
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    fields = dataclasses.asdict(value)
-    return {key: item.isoformat() if isinstance(item, datetime.datetime) else item for key, item in fields.items()}

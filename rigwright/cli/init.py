@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import re
@@ -9,10 +10,10 @@ import secrets
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
 from rich.console import Console
 
 from rigwright import catalogue, inventory
@@ -26,7 +27,6 @@ from rigwright.core import atomic_files, lazy_re, prompt
 from rigwright.core.control_characters import visible
 from rigwright.core.desired import Desired
 from rigwright.core.errors import HostError, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.program_name import program_name
 from rigwright.core.yaml_source import misspelt
@@ -46,8 +46,7 @@ from rigwright.ssh.local import identifiers
 _NAME = lazy_re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """The hardware of the machine: GPU models by bus id, the number of NVSwitches, the board and the processors.
 
     `unlisted`: PCI ids of GPUs that the catalogue knows nothing of, by bus id. `loaded`: the version of a loaded driver
@@ -120,7 +119,7 @@ def _completed(options: InitOptions, known: Inventory | None) -> InitOptions:
     if options.local:
         if address:
             raise UsageError("--local", "--address is given, too", "one of the two", "leave --address out")
-        return replace(options, host=name or "localhost")
+        return dataclasses.replace(options, host=name or "localhost")
     if not prompt.on_terminal():
         if not name:
             raise _unnamed("--host is missing" if address else "--host and --address are missing", address)
@@ -131,7 +130,7 @@ def _completed(options: InitOptions, known: Inventory | None) -> InitOptions:
             raise _unnamed("no name was given", address)
     if not address and not options.update and not _has_address(name, known):
         address = _until_valid(f"Address of {name}, USER@HOST or USER@HOST:PORT: ", _connection_of)
-    return replace(options, host=name, address=address)
+    return dataclasses.replace(options, host=name, address=address)
 
 
 def _unnamed(found: str, address: str) -> UsageError:

@@ -9,17 +9,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from rigwright.catalogue import Model, Rig, model
 from rigwright.cli.init_draft import socket
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.yaml_source import loads
 from rigwright.inventory.secrets import TAGS
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """The GPUs of the machine against its description.
 
     `slots`: the position of each GPU that is there, by bus id. `gpus`: the key of its model, by position. `lines`: what

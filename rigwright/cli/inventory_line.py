@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.cli import init_update
 from rigwright.core import atomic_files, prompt
 from rigwright.core.errors import RigwrightError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.inventory.model import Host
 
 _ENDINGS = ("", ".yml", ".yaml", ".json")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """A variable with its value. `place`: where it is to be written, FILE:LINE where it stands there already.
 
     `file`: the host's own file of variables, which may not exist yet; None when it has several, or one that is no YAML.

@@ -14,12 +14,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.cli.options import HostsOptions
 from rigwright.cli.slice_command import CONSENT, LONGEST_TEXT, SliceOrder, run_slice, stop
 from rigwright.core import host_ranges, interruption, secrets, shipped_files
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HistoryError, HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import events
 from rigwright.engine import playbook as playbooks
 from rigwright.fleet import pool, rollout
@@ -50,8 +51,7 @@ _EVENTS["StepStarted"] = partial(events.StepStarted, changes=())
 _AGAIN = "look at the worker's log; then run the same command again, which goes on from where the host is"
 
 
-@dataclass(eq=False)
-class Slice:
+class Slice(Struct, eq=False):
     """Hosts that a worker gets together. `reboots`: whether they will reboot. `text`: what the command said of them."""
 
     jobs: Sequence[HostJob]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
@@ -255,7 +257,7 @@ def _with_one_result(reports: Sequence[HostReport]) -> list[list[HostReport]]:
 
 
 def _named(report: HostReport, name: str) -> HostReport:
-    return report if report.host.name == name else replace(report, host=replace(report.host, name=name))
+    return report if report.host.name == name else replace(report, host=dataclasses.replace(report.host, name=name))
 
 
 def closing(reports: Sequence[HostReport], name: str) -> str:

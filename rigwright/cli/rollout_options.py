@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
@@ -57,5 +59,5 @@ def _resumed(
     if options.reboots:
         state = replace(state, reboots=reboots)
     hosts = ",".join(state.hosts)
-    same = replace(options, inventory=state.inventory, playbook=state.playbook, host=hosts, tags=state.tags)
+    same = dataclasses.replace(options, inventory=state.inventory, playbook=state.playbook, host=hosts, tags=state.tags)
     return same, Rolling(state)

@@ -11,11 +11,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from rigwright.cli import slice_command
 from rigwright.cli.options import HostsOptions
 from rigwright.core import host_ranges, interruption, numbers, prompt, run_ids, shipped_files
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import program_name
 from rigwright.engine.report import NcclTestResult
 from rigwright.report.lazy_terminal import Output
@@ -54,8 +55,7 @@ def _by_workers(jobs: list[Any], _text: Any, slices: Slices) -> None:
     slices.give_out([job for job in jobs if job.host.name not in slices.finished])
 
 
-@dataclass(frozen=True)
-class HostCommand:
+class HostCommand(Struct, frozen=True):
     """How a command uses the hosts. `options` are those that count: of the rollout when one is resumed.
 
     `tolerant`: a mistake in the variables of one host does not stop the others. `quiet`: no event is shown.

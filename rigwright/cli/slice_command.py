@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict
 
+from msgspec.structs import asdict
+
 from rigwright.core.errors import ConsentError, HostError, RigwrightError, unexpected
 
 if TYPE_CHECKING:
@@ -170,7 +172,7 @@ class SliceCommand:
         kind = type(event).__name__
         if kind == "OutputLine":
             return
-        values = {name: value for name, value in vars(event).items() if isinstance(value, (str, float))}
+        values = {name: value for name, value in asdict(event).items() if isinstance(value, (str, float))}
         self._write([kind, values])
 
     def _write(self, value: object) -> None:

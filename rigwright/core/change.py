@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import Struct
+
 from rigwright.core.command import Command
-from rigwright.core.lazy_dataclasses import dataclass
 
 Action = Literal["add", "change", "remove", "run"]
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(Struct, frozen=True):
     """A choice of an operation with its reason, shown in the plan. `warn`: shown as a warning.
 
     `foreign`: it is about a setting of others that works against the playbook; `verify` warns of it too. Its text ends with
@@ -23,8 +23,7 @@ class Note:
     foreign: bool = False
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """One difference between a host and its desired state, and the commands that remove it.
 
     `disruptive`: work on the host may be interrupted. `leads_to`: the later action that the change requires ("reboot",

@@ -5,18 +5,17 @@ from __future__ import annotations
 import base64
 import shlex
 from collections.abc import Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from rigwright.core import host_text
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import redacted
 
 LOGIN = "RIGWRIGHT_LOGIN"
 """The environment variable of the commands on a host that was logged in to: `ssh`, and the public key that it accepted, in base64, if one did."""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True):
     """One program with its arguments, which no shell splits.
 
     The program reads `stdin`, or /dev/null if it is empty. `timeout_s` is a hard limit in seconds. A `long` command
@@ -30,11 +29,11 @@ class Command:
     """
 
     argv: tuple[str, ...]
-    stdin: bytes = field(default=b"", repr=False)
+    stdin: bytes = b""
     timeout_s: float = 120.0
     long: bool = False
     reads: bool = False
-    cache_key: str = field(default="", repr=False)
+    cache_key: str = ""
 
     def __hash__(self) -> int:
         return hash(self.argv)  # few commands differ in nothing else, and all fields take longer
@@ -42,9 +41,11 @@ class Command:
     def __str__(self) -> str:
         return redacted(quote(self.argv))
 
+    def __repr__(self) -> str:
+        return f"Command({self})"  # stdin may hold secrets
 
-@dataclass(frozen=True)
-class Result:
+
+class Result(Struct, frozen=True):
     """The result of a command. `code` 124 or 137: it exceeded its time limit. `cut`: its output exceeded 4 MiB."""
 
     code: int

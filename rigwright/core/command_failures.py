@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from rigwright.core import lazy_re
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}"
 _PATH = r"/[^\s':]{1,255}"
 _PROGRAM = r"[A-Za-z0-9][\w.+-]{0,60}"
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """The cause of a failure, and what a person does about it."""
 
     found: str

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cache
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
 from rigwright.core import features
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.mig import Mig
 from rigwright.core.schema import BusId, KernelWord, Release
 from rigwright.core.yaml_source import did_you_mean
@@ -24,8 +24,7 @@ SOURCES = ("auto", "distribution", "cuda", "ubuntu-server")
 """The sources of a driver that have a name."""
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(Struct, frozen=True):
     """A driver branch ('535'), or one `version` of it.
 
     `source`: auto, distribution, cuda, ubuntu-server (what `ubuntu-drivers install --gpgpu nvidia:535-server` installs), or
@@ -57,8 +56,8 @@ class Driver:
                 "NVIDIA's repository has none: source auto, distribution or ubuntu-server",
             )
         if self.branch.count(".") and not self.version:
-            object.__setattr__(self, "version", self.branch)
-        object.__setattr__(self, "branch", self.branch.split(".")[0])
+            force_setattr(self, "version", self.branch)
+        force_setattr(self, "branch", self.branch.split(".")[0])
         if not re.fullmatch(r"\d{3}", self.branch) or (
             self.version and not re.fullmatch(rf"{self.branch}(\.\d+)+", self.version)
         ):
@@ -70,8 +69,7 @@ class Driver:
             )
 
 
-@dataclass(frozen=True)
-class Cuda:
+class Cuda(Struct, frozen=True):
     """The CUDA toolkit ('12.2') that is the default of the host, and others beside it."""
 
     toolkit: Release
@@ -87,8 +85,7 @@ class Cuda:
         return (self.toolkit, *self.beside)
 
 
-@dataclass(frozen=True)
-class CudaSource:
+class CudaSource(Struct, frozen=True):
     """A repository with the layout of one of NVIDIA's, such as a local mirror. Its key must have the given fingerprint."""
 
     url: str
@@ -98,13 +95,12 @@ class CudaSource:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"(https?|file)://[^\s'\"]+", self.url):
             raise ValueError(f"url '{self.url}'", "http://..., https://... or file:///...")
-        object.__setattr__(self, "fingerprint", self.fingerprint.replace(" ", "").upper())
+        force_setattr(self, "fingerprint", self.fingerprint.replace(" ", "").upper())
         if self.fingerprint and not re.fullmatch(r"[0-9A-Fa-f]{40}", self.fingerprint):
             raise ValueError(f"fingerprint '{self.fingerprint}'", "40 hexadecimal digits, without spaces")
 
 
-@dataclass(frozen=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     """Application clocks in MHz: the two arguments of `nvidia-smi -ac MEMORY,GRAPHICS`."""
 
     memory_mhz: int
@@ -115,8 +111,7 @@ class Clocks:
             raise ValueError(f"{self.memory_mhz},{self.graphics_mhz} MHz", "two clocks in MHz, such as 877 and 1005")
 
 
-@dataclass(frozen=True)
-class GpuLimits:
+class GpuLimits(Struct, frozen=True):
     """The limits of a GPU. A limit of None is not changed. A locked clock is a range [min, max] in MHz."""
 
     persistence: bool | None = None
@@ -139,11 +134,10 @@ class GpuLimits:
         return GpuLimits(*(getattr(below, name) if value is None else value for name, value in own))
 
 
-_OF_A_GPU = tuple(field.name for field in dataclasses.fields(GpuLimits))
+_OF_A_GPU = GpuLimits.__struct_fields__
 
 
-@dataclass(frozen=True)
-class Limits(GpuLimits):
+class Limits(GpuLimits, frozen=True):
     """The limits of all GPUs of a host. `gpus` has exceptions by model (rtx-3090), position or UUID.
 
     For each limit the most specific value applies: UUID, then position, then model, then the limits of the host.
@@ -165,8 +159,7 @@ class Limits(GpuLimits):
         return limits
 
 
-@dataclass(frozen=True)
-class Ecc:
+class Ecc(Struct, frozen=True):
     """Whether the memory of the GPUs is protected by ECC: `enabled` of all, None: only of those in `gpus`, which has exceptions by
     model, position or UUID.
 
@@ -190,8 +183,7 @@ class Ecc:
         return wanted
 
 
-@dataclass(frozen=True)
-class Reboot:
+class Reboot(Struct, frozen=True):
     """How a host is rebooted.
 
     `trial`: None: a new boot is tried once where the host's GRUB can do that; True: a host whose GRUB cannot is refused; False: no
@@ -211,8 +203,7 @@ MOST_OPEN_FILES = 1 << 30
 """The most that Linux allows for fs.nr_open, on 64-bit machines 2147483584; a limit of this size is never needed."""
 
 
-@dataclass(frozen=True)
-class Ulimits:
+class Ulimits(Struct, frozen=True):
     """Limits of processes after a login, and of services. `memlock`: the memory that a process may lock, which RDMA, and so NCCL over
     InfiniBand, needs unlimited; `nofile`: open files. None: left alone."""
 
@@ -226,8 +217,7 @@ class Ulimits:
             raise ValueError(f"nofile {self.nofile}", "1024 open files and more, such as 1048576")
 
 
-@dataclass(frozen=True)
-class Hugepages:
+class Hugepages(Struct, frozen=True):
     """`count`: reserved huge pages of the usual size, 2 MiB on x86-64. `transparent`: when the kernel makes huge pages by itself. None: left alone."""
 
     count: int | None = None
@@ -240,8 +230,7 @@ class Hugepages:
             raise ValueError(f"count {self.count}", "0 or more pages, such as 1024")
 
 
-@dataclass(frozen=True)
-class Desired:
+class Desired(Struct, frozen=True):
     """The variables of rigwright that the inventory sets for one host; None for a variable that is not set.
 
     A parameter of an operation or check with the name of a field gets the field's value, unless the task sets the
@@ -270,7 +259,7 @@ class Desired:
     of_features: Mapping[str, Any] = field(default_factory=dict)
 
 
-VARIABLES = tuple(field.name for field in dataclasses.fields(Desired) if field.name != "of_features")
+VARIABLES = tuple(name for name in Desired.__struct_fields__ if name != "of_features")
 """The names of the inventory variables that rigwright knows, without those of features."""
 
 

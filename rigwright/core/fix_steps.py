@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from rigwright.core import lazy_re
-from rigwright.core.lazy_dataclasses import dataclass
 
 _COMMANDS = (
     "sudo|nvidia-smi|invoke|journalctl|systemctl|lspci|lsmod|modinfo|dkms|dpkg|apt-get|apt-cache|cat|df|ls|free|grep|uname|"
@@ -37,8 +38,7 @@ _RESTARTS = (
 _LATER = lazy_re.compile(r"(?:.*\b)?if\b.*|(?:else|still|otherwise|before|after)\b.*", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """A step of a fix: a command to type, what to do or to look at, or both.
 
     `text` follows the command. `before`: what is said before it, as `or` where it takes the place of the step above.

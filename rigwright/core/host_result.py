@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, TypeVar
 
+from msgspec import Struct
+
 HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
 
 R = TypeVar("R", bound="HostResult")
 
 
-class HostResult:
+class HostResult(Struct, frozen=True):
     """The base of all results.
 
     `KEY`: its key in the host's part of the JSON document; "" for a result that the document does not hold as a whole.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from typing import Any
 import jinja2
 import jinja2.meta
 import jinja2.nodes
+from msgspec import Struct, field
 
 from rigwright.core import secrets, shipped_files, yaml_source
 from rigwright.core.errors import HostError, InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.rendering import environment, render_text
 from rigwright.core.templating import require_inside
 from rigwright.core.yaml_source import did_you_mean
@@ -26,8 +25,7 @@ from rigwright.core.yaml_source import did_you_mean
 Values = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class HostFile:
+class HostFile(Struct, frozen=True):
     """A file on a host that is rendered from a template. `example` has a value for each variable of the template.
 
     `essential`: texts that the file must contain outside comments, as it has no effect without them. `{NAME}` in a text is
@@ -169,8 +167,7 @@ HOST_FILES: dict[str, HostFile] = {
 """The files on hosts by the name of the template in templates/. docs/reference/templates.md has the same table."""
 
 
-@dataclass(frozen=True)
-class Templates:
+class Templates(Struct, frozen=True):
     """The templates for a host. `own` maps names to path and text of the owner's templates; the others are shipped."""
 
     own: Mapping[str, tuple[str, str]] = field(default_factory=dict)

@@ -6,12 +6,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Literal
+
+from msgspec import Struct
 
 from rigwright.core import lazy_re
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 
 _LONGEST = 64
 """Longer texts of DMI are no identifiers; a serial number has about 15 characters."""
@@ -38,8 +38,7 @@ _SHARED_UUIDS = frozenset(
 """Product UUIDs that firmware has as long as the manufacturer sets none, so that many boards have them."""
 
 
-@dataclass(frozen=True)
-class MachineIdentity:
+class MachineIdentity(Struct, frozen=True):
     """The identifiers of a machine; "" for one that is unknown, or that does not identify.
 
     `product_uuid` and `board_serial` are of the firmware (DMI) and readable for root only. `machine_id_hash` is derived from
@@ -63,7 +62,7 @@ class MachineIdentity:
         """The identity from its JSON form; every identifier is validated again. An empty one for another form."""
         if not isinstance(values, Mapping):
             return cls()
-        texts = [text if isinstance(text := values.get(field.name), str) else "" for field in fields(cls)]
+        texts = [text if isinstance(text := values.get(name), str) else "" for name in cls.__struct_fields__]
         return cls(_uuid(texts[0]), _serial(texts[1]), _machine_id(texts[2]))
 
     def __bool__(self) -> bool:
@@ -125,9 +124,7 @@ class MachineIdentity:
 
     def updated(self, newer: MachineIdentity) -> MachineIdentity:
         """This identity with the identifiers that the newer one has."""
-        return MachineIdentity(
-            **{field.name: getattr(newer, field.name) or getattr(self, field.name) for field in fields(self)}
-        )
+        return MachineIdentity(*(getattr(newer, name) or getattr(self, name) for name in self.__struct_fields__))
 
 
 def _uuid(text: str) -> str:

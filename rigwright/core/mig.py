@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, ClassVar
 
+from msgspec import Struct, field
+
 from rigwright.core import lazy_re
-from rigwright.core.lazy_dataclasses import dataclass
 
 _INSTANCE = lazy_re.compile(
     r"(?P<profile>(?P<slices>\d)g\.\d{1,4}gb([+-][a-z][a-z.]{0,15}){0,2})(/(?P<parts>\dc(\+\dc){0,6}))?"
@@ -15,8 +15,7 @@ ALL = "all"
 """The name that stands for every GPU; a model, a position or a UUID is more specific."""
 
 
-@dataclass(frozen=True)
-class MigInstance:
+class MigInstance(Struct, frozen=True):
     """A GPU instance by its profile, and the slices of its compute instances."""
 
     profile: str
@@ -40,8 +39,7 @@ def instance(text: str) -> MigInstance:
     return MigInstance(match["profile"], parts or (slices,))
 
 
-@dataclass(frozen=True)
-class Mig:
+class Mig(Struct, frozen=True):
     """The instances of GPUs: `gpus` by model, position, UUID, or `all`; an empty list switches MIG off. `enabled` false: off on every GPU.
 
     The most specific name counts: UUID, then position, then model, then `all`. A GPU that nothing names is left alone.

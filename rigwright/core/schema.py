@@ -1,15 +1,17 @@
-"""Converts values from YAML to types: dataclasses, lists, texts of a given form. Errors contain file and line."""
+"""Converts values from YAML to types: Structs, lists, texts of a given form. Errors contain file and line."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import re
 import types
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NewType, get_args, get_origin, get_type_hints
+from typing import Any, NewType, get_args, get_origin
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
@@ -74,7 +76,7 @@ def bus_id(text: str) -> BusId:
 def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """Converts a value from YAML to the type `wanted`.
 
-    A secret is taken only where the type says `| Secret`. A dataclass with a class variable SHORT, the name of a field, may be
+    A secret is taken only where the type says `| Secret`. A Struct with a class variable SHORT, the name of a field, may be
     given as the value of that field alone; one with a class variable MAPPING takes a mapping as the value of that field. A class
     variable FORM says in errors how YAML writes such a value.
     Raises InputError for a value of another type, an unknown key (with the most similar known key), a missing key, or a
@@ -99,8 +101,8 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         (choice,) = (choice for choice in get_args(wanted) if choice not in (type(None), Secret))
         return None if value is None else convert(value, choice, where, name)
-    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
-        return _dataclass(value, wanted, where, name)
+    if isinstance(wanted, type) and issubclass(wanted, Struct):
+        return _struct(value, wanted, where, name)
     if origin is typing.Literal:
         if value not in get_args(wanted) or isinstance(value, bool):
             known = [str(choice) for choice in get_args(wanted)]
@@ -144,11 +146,11 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     return value
 
 
-_type_hints = cache(get_type_hints)
+_fields = cache(fields)
 
 
-def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
-    fields = {field.name: field for field in dataclasses.fields(wanted)}
+def _struct(value: Any, wanted: type[Struct], where: str, name: str) -> Any:
+    fields = {field.name: field for field in _fields(wanted)}
     form = getattr(wanted, "FORM", "")
     whole = ""  # the field whose value is written alone
     if (short := getattr(wanted, "SHORT", "")) and value is not None and not isinstance(value, (Mapping, list, tuple)):
@@ -160,21 +162,18 @@ def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
     if isinstance(value, YamlMapping):
         where = value.where()
         only_keys(value, fields, f"key of '{name}'" if name else "key")
-    hints = _type_hints(wanted)
     given = {}
     for key, item in value.items():
         line = value.where(key) if isinstance(value, YamlMapping) else where
         try:
-            given[key] = convert(item, hints[key], line, name if key == whole else f"{name}.{key}" if name else key)
+            given[key] = convert(
+                item, fields[key].type, line, name if key == whole else f"{name}.{key}" if name else key
+            )
         except InputError:
             if form and key == whole and not isinstance(item, Mapping):
                 raise _wrong(item, form, where, name) from None
             raise
-    needed = [
-        key
-        for key, field in fields.items()
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    ]
+    needed = [key for key, field in fields.items() if field.required]
     missing = [key for key in needed if key not in given]
     if missing:
         shape = "{" + ", ".join(f"{key}: ..." for key in fields) + "}" if name else f"at least {', '.join(needed)}"

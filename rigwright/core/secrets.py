@@ -6,10 +6,11 @@ and encoding give it. Text without a known secret is returned as it is.
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from msgspec import Struct
 
 SHOWN = "(secret)"
 SHORTEST = 4
@@ -86,15 +87,15 @@ _HOLD_NOTHING = frozenset((str, int, float, bool, type(None)))
 
 
 def holds(value: Any) -> bool:
-    """Whether a value is a secret or contains one at any depth, also in the fields of a dataclass."""
+    """Whether a value is a secret or contains one at any depth, also in the fields of a Struct."""
     if type(value) in _HOLD_NOTHING:
         return False
     if isinstance(value, Secret):
         return True
     if isinstance(value, Mapping):
         return any(map(holds, value.values()))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(holds(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if isinstance(value, Struct):
+        return any(holds(getattr(value, name)) for name in value.__struct_fields__)
     return isinstance(value, (list, tuple)) and any(map(holds, value))
 
 

@@ -10,15 +10,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from rigwright.core import state_dir
 from rigwright.core.errors import RigwrightError
-from rigwright.core.lazy_dataclasses import dataclass
 
 BUSY_S = 10.0
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of file. `application`: the id in its header; `tables`: the SQL of version `version`.
 
     The errors are of the class `error`. `content`: what such a file has, in words; `missing`: what is wrong without the file, what is

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from fnmatch import fnmatchcase
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from rigwright.core.host_templates import SHIPPED, Templates
-from rigwright.core.lazy_dataclasses import dataclass
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(Struct, frozen=True):
     """One stanza: names or globs of packages, apt's selector (`version 535*`, `release l=LABEL`), and the priority."""
 
     packages: tuple[str, ...]

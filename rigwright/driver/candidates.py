@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.driver.package_sets import FABRIC_MANAGER, branch_of, upstream
 from rigwright.facts.apt_archive import Archive, Version
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The packages of a driver release with their versions. `kernel`: the kernel of the prebuilt module, or ""."""
 
     packages: dict[str, str]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, runs
 from rigwright.core import lazy_re
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts import Facts, kernel_log, systemd
 from rigwright.facts import kernel as kernels
@@ -17,8 +18,7 @@ LONGEST = 300
 """Characters of a sentence that are quoted."""
 
 
-@dataclass(frozen=True)
-class LoadFailure:
+class LoadFailure(Struct, frozen=True):
     """`said`: the sentence, "" when there is none. `symptom`: the key in the catalogue. `cause` and `fix`: "" where those of the
     symptom are right."""
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection, Mapping, Sequence
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import Card, runs
 from rigwright.catalogue.kernels import any_builds, builds, first_builders, newest_kernel, series
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 
 
-@dataclass(frozen=True)
-class BuildProblem:
+class BuildProblem(Struct, frozen=True):
     """A driver whose module does not build for a kernel. `certain`: it does not; otherwise it is only not known to."""
 
     certain: bool

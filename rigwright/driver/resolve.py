@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, flavour_of, needs_fabric_manager
 from rigwright.core.desired import CudaSource, Driver
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.driver.apt_pin import pin_path, pin_text, read_pins
 from rigwright.driver.candidates import (
     Choice,
@@ -46,8 +47,7 @@ from rigwright.facts.system import OsRelease
 PIN = "nvidia"
 
 
-@dataclass(frozen=True)
-class Resolution:
+class Resolution(Struct, frozen=True):
     """The driver that a host will have: its exact version, its source with the reason, and the version of each package.
 
     `kernel`: the kernel of the prebuilt module, which is held with the driver; "" when dkms builds the module.
@@ -90,8 +90,7 @@ class Resolution:
         return names
 
 
-@dataclass(frozen=True)
-class _Chosen:
+class _Chosen(Struct, frozen=True):
     """The chosen packages, their source, and the reason for the source."""
 
     choice: Choice

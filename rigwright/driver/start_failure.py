@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId, bus_id
 from rigwright.driver.load_failure import LONGEST, complaints
 from rigwright.facts import Facts, Unavailable, Unreadable, kernel_log, pci
@@ -19,8 +20,7 @@ from rigwright.facts.smi import NoGpus
 _LOOK = "sudo dmesg | grep NVRM, and invoke explain with its first line"
 
 
-@dataclass(frozen=True)
-class StartFailure:
+class StartFailure(Struct, frozen=True):
     """`said`: the driver's sentences about one GPU. `symptom`: the key in the catalogue, "" if it knows none of them."""
 
     said: str
@@ -92,8 +92,7 @@ def start_failures(facts: Facts) -> StartFailures:
     return StartFailures(log)
 
 
-@dataclass(frozen=True)
-class SilentGpu:
+class SilentGpu(Struct, frozen=True):
     """A GPU on the bus that the driver does not list. `failure`: what the kernel log says of its start, if it says something."""
 
     place: str

@@ -12,10 +12,11 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+
 from rigwright.core.command import Command, Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostError, HostKeyRefused, LoginRefused, NoRoot, RigwrightError, Unreachable
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import lease
 from rigwright.engine.events import Note
 from rigwright.engine.host_run import HostRun
@@ -42,8 +43,7 @@ _READ = (
 )
 
 
-@dataclass(frozen=True)
-class Boot:
+class Boot(Struct, frozen=True):
     """A boot that runs: its id, the seconds since its start, and the run that tries it, "" for a boot that stays."""
 
     boot_id: str
@@ -51,8 +51,7 @@ class Boot:
     tried_by: str
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Struct, frozen=True):
     """What one look at a host showed.
 
     `refusal`: why root did not answer; None: it did. `boot`: the boot that runs; None where nobody could log in. `results`: of the
@@ -94,8 +93,7 @@ def _boot(answers: Sequence[Result]) -> Boot | None:
     return Boot(boot_id, seconds, tried[1] if tried else "") if re.fullmatch(r"\S{1,64}", boot_id) else None
 
 
-@dataclass(frozen=True)
-class Tried:
+class Tried(Struct, frozen=True):
     """A boot that is tried once: by which run, within how many seconds it must be confirmed, and how long a boot may take."""
 
     run: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from rigwright.core import secrets
 from rigwright.core.change import Change
-from rigwright.core.lazy_dataclasses import dataclass
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(Struct, frozen=True):
     """An event of one host."""
 
     host: str
@@ -24,51 +24,45 @@ class Event:
 
 def redacted(event: Event) -> Event:
     """The event with `(secret)` in place of every known secret in its texts."""
-    texts = {key: text for key, text in vars(event).items() if key != "host" and isinstance(text, str)}
+    texts = {key: text for key, text in asdict(event).items() if key != "host" and isinstance(text, str)}
     hidden = {key: secrets.redacted(text) for key, text in texts.items()}
     return event if hidden == texts else replace(event, **hidden)
 
 
-@dataclass(frozen=True)
-class Connected(Event):
+class Connected(Event, frozen=True):
     """The host is connected and has answered. `simulated`: the lab's description of a simulated host, "" for a real one."""
 
     address: str
     simulated: str
 
 
-@dataclass(frozen=True)
-class ActivityStarted(Event):
+class ActivityStarted(Event, frozen=True):
     """An activity on the host began: connecting, planning, ... Shown as progress only; not part of a report."""
 
     activity: str
 
 
-@dataclass(frozen=True)
-class HostFinished(Event):
+class HostFinished(Event, frozen=True):
     """Work on the host ended: done, failed or not attempted. Shown as progress only; not part of a report."""
 
     outcome: str
 
 
-@dataclass(frozen=True)
-class StepStarted(Event):
+class StepStarted(Event, frozen=True):
     """The changes of a step begin."""
 
     step: str
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True)
-class OutputLine(Event):
+class OutputLine(Event, frozen=True):
     """A line of output of a long command."""
 
     step: str
     line: str
 
 
-@dataclass(frozen=True)
-class StepDone(Event):
+class StepDone(Event, frozen=True):
     """A step ended with a status: ok, changed or failed. `seconds`: how long it took."""
 
     step: str
@@ -77,8 +71,7 @@ class StepDone(Event):
     seconds: float
 
 
-@dataclass(frozen=True)
-class Note(Event):
+class Note(Event, frozen=True):
     """A message for the user, such as that the run waits for a boot, a lock or a job of an earlier run."""
 
     text: str

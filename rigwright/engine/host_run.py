@@ -6,12 +6,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from rigwright.core.command import Command
 from rigwright.core.errors import HostError, Interrupted, RigwrightError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import events, plan, run_owner
 from rigwright.engine.playbook import Step
@@ -28,8 +28,7 @@ MOST_OWNERS = 200
 """The most marks of other runs that are looked at when scratch directories are removed."""
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """Options of a run.
 
     `disrupt`: changes may interrupt running GPU work, also without an announcement in the plan. `reboots`: how many hosts may
@@ -49,8 +48,7 @@ class Options:
     announced: Mapping[str, Sequence[str]] | None = None
 
 
-@dataclass
-class RunState:
+class RunState(Struct):
     """State that all hosts of a run share.
 
     `reboot_slots` limits concurrent reboots. `lost`: the name of a host that did not come back from a reboot; no other host is

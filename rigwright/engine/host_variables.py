@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
 from rigwright.core.desired import VARIABLES, Desired, Limits, variable_names, variable_type
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.mig import ALL
 from rigwright.core.schema import convert
 from rigwright.core.templating import settled
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from rigwright.catalogue import Rig
 
 
-@dataclass(frozen=True)
-class HostVariables:
+class HostVariables(Struct, frozen=True, dict=True):
     """The variables of one host.
 
     `variables`: all of them, for templates, with `slots` and `expected_gpus` of the rig. `desired`: rigwright's own, as
@@ -53,7 +54,7 @@ class HostVariables:
         if not ours:
             return replace(self, variables=variables)
         origins = {**self.host.origins, **{name: given.where(name) for name in ours}}
-        host = replace(self.host, variables={**self.host.variables, **ours}, origins=origins)
+        host = dataclasses.replace(self.host, variables={**self.host.variables, **ours}, origins=origins)
         typed = of_host(host, self.rigs)
         ours = {name: typed.variables[name] for name in variable_names() if name in typed.variables}
         return replace(typed, variables={**variables, **ours})
@@ -73,7 +74,7 @@ def of_host(host: Host, rigs: Path) -> HostVariables:
         if rig is None or rig.limits is None:
             found = f"limits are auto, and {f'the rig {rig.key} has none' if rig else 'there is no rig'}"
             raise InputError(host.origin("limits"), found, "a rig with limits, or limits written out")
-        variables["limits"] = {key: value for key, value in asdict(rig.limits).items() if value not in (None, {})}
+        variables["limits"] = {key: value for key, value in to_builtins(rig.limits).items() if value not in (None, {})}
     values = {
         name: convert(variables[name], variable_type(name), host.origin(name), name)
         for name in variable_names()

@@ -17,11 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from msgspec import Struct
+
 from rigwright.core import lazy_re
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.run_owner import OWNER, ended, of_host, owner, person
 from rigwright.facts import Fact
 from rigwright.facts.run_recording import KEPT_RUNS
@@ -124,8 +125,7 @@ done
 _HELD_BY = lazy_re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{OWNER.pattern})\s*")
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """The lease of a host, as long as the host has `owner` in its file, whose last word is the fencing token `token`."""
 
     transport: Transport

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from rigwright import catalogue
 from rigwright.core.desired import GpuLimits, Limits
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 FACTS: tuple[Fact[Any], ...] = (pci.gpus, gpu.gpus, gpu.locked)
 
 
-@dataclass(frozen=True)
-class LimitsResult(HostResult):
+class LimitsResult(HostResult, frozen=True):
     """One row per GPU with its limits, as `rows` returns them."""
 
     KEY = "gpus"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import field
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
@@ -32,8 +32,7 @@ NAMES: dict[str, Fact[Any]] = {
 FACTS: tuple[Fact[Any], ...] = (*NAMES.values(), gpu_health.cards, topology.places, topology.nvlinks)
 
 
-@dataclass(frozen=True)
-class MachineResult(HostResult):
+class MachineResult(HostResult, frozen=True):
     """The description of the machine, as `describe` returns it; {} where it was not read."""
 
     KEY = "machine"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from rigwright.engine.report import HostReport
 
 
-@dataclass(frozen=True)
-class MeasuredGpu:
+class MeasuredGpu(Struct, frozen=True):
     """A GPU with the figures of its newest stress on this machine. None, "" or no entry: not measured, or not known.
 
     `model`: its name. `at` (ISO 8601, UTC), `run`: when, and by which run. `power_limit_w`, `driver`: of that time.
@@ -43,8 +42,7 @@ class MeasuredGpu:
     slowed_by: str = ""
 
 
-@dataclass(frozen=True)
-class MeasuredGpus(HostResult):
+class MeasuredGpus(HostResult, frozen=True):
     """The figures of the newest stress of each GPU that had one on this machine."""
 
     KEY = "measured"

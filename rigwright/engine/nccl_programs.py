@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.checks import Finding
 from rigwright.core.errors import UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program
 from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_run import HostRun
@@ -19,8 +20,7 @@ NAME, LIMIT_S = "nccl-tests", 700
 USUAL = "usual"
 
 
-@dataclass(frozen=True)
-class Programs:
+class Programs(Struct, frozen=True):
     """The programs to run. `nccl_tests`: USUAL (searched in the usual places), or a path on the host. `busy`: also while processes
     use the GPUs. Raises UsageError.
     """

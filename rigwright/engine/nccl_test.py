@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue import nccl_wheels
 from rigwright.checks import Verdict, p2p
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program, wheel_copy
 from rigwright.engine.gpu_use import gpu_use, mig_use
 from rigwright.engine.host_run import HostRun
@@ -24,8 +25,7 @@ LAB_WHEELS = ".lab/cache/wheels"
 AS_THE_INVENTORY_SAYS = "inventory"
 
 
-@dataclass(frozen=True)
-class NcclTestOptions:
+class NcclTestOptions(Struct, frozen=True):
     """Options of the test. `quick`: small messages, no scaling table. `busy`: also while processes use the GPUs.
 
     `wheels`: the source of libraries that the host lacks: "fetch" (pip's index), a directory, "" (none: nothing is copied to the

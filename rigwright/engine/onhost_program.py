@@ -13,10 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core import shipped_files
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import jobs, run_owner
 from rigwright.engine import own_programs as ours
 from rigwright.engine.events import Note
@@ -31,8 +32,7 @@ WATCHED = f"{FOLDER}/watched"
 PROGRAMS = shipped_files.folder("onhost")
 
 
-@dataclass(frozen=True)
-class OnhostProgram:
+class OnhostProgram(Struct, frozen=True):
     """A program of onhost/ with its arguments. `limit_s`: the time limit for the whole run. `name`: the name in messages.
 
     `folders`: folders on the host; links to their libraries are in LIBRARIES while the program runs, which it gets as --libraries.

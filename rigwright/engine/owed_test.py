@@ -13,8 +13,9 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from rigwright.checks import Finding, declared
 from rigwright.core.change import Change

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from rigwright.core.change import Change, Note
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.playbook import Step
 from rigwright.engine.shared_results import SharedResults
 from rigwright.facts import Fact, Facts, FactStore, Missing, Unavailable, Unreadable, next_boot
@@ -19,8 +20,7 @@ Read = Callable[[Sequence[Fact[Any]]], None]
 MAX_ROUNDS = 6
 
 
-@dataclass(frozen=True)
-class PlannedStep:
+class PlannedStep(Struct, frozen=True):
     """A step with its status: `pending` with changes, `unknown` with the reason, `failed` with the error.
 
     `notes`: what the operation chose, for the person who reads the plan. `fix`: what a person does about an unknown step, if known.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rigwright import checks, operations
 from rigwright.checks import Finding
@@ -14,7 +16,6 @@ from rigwright.core import host_templates, secrets, shipped_files
 from rigwright.core.change import Change, Note
 from rigwright.core.desired import Desired
 from rigwright.core.errors import InputError, RigwrightError, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.templating import Template, fill
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
@@ -26,13 +27,12 @@ from rigwright.inventory.model import BECOME, CONNECTION, NO_MATCH, Host, Invent
 _TASK_KEYS = ("name", "when", "loop", "tags", "vars")
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """An operation with its parameters for one host. `skipped` is the reason why it does not apply, or empty."""
 
     name: str
     operation: str
-    function: Callable[..., Iterator[Change | Note]] = field(compare=False, repr=False)
+    function: Callable[..., Iterator[Change | Note]]
     parameters: Mapping[str, Any]
     where: str
     skipped: str = ""
@@ -48,13 +48,12 @@ class Step:
         return operations.declared(self.operation) or operations.Declaration()
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """A check with its parameters for one host."""
 
     name: str
     check: str
-    function: Callable[..., Iterator[Finding]] = field(compare=False, repr=False)
+    function: Callable[..., Iterator[Finding]]
     parameters: Mapping[str, Any]
     where: str
 
@@ -64,8 +63,7 @@ class Check:
         return checks.declared(self.check) or checks.Declaration()
 
 
-@dataclass(frozen=True)
-class BoundPlaybook:
+class BoundPlaybook(Struct, frozen=True):
     """The steps and checks of a playbook for one host, in order; all tags of its plays; the host's variables of rigwright.
 
     `partial`: tags were given, which leave out the steps and checks without them. `templates`: those for the host's files.
@@ -306,8 +304,7 @@ _BoundTask = tuple[str, str, Callable[..., Any], Mapping[str, Any], str, str]
 """A task for one host, or one repetition of its loop: the fields of Step."""
 
 
-@dataclass(frozen=True)
-class _Binder:
+class _Binder(Struct, frozen=True):
     """Binds tasks with one of the `tags`; all tasks if there are none.
 
     `folders` contain templates, `others` are values of parameters that no task can give.

@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
+from msgspec import Struct
+
 from rigwright.core import state_dir
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.engine.boot_wait import SETTLES_S, Sightings
 from rigwright.engine.events import Note
@@ -46,8 +47,7 @@ def order(run_id: str, delay_s: int = DELAY_S) -> Command:
     return Command(("systemd-run", "--quiet", "--collect", f"--unit={_UNIT}-{run_id}", *delay, "systemctl", "reboot"))
 
 
-@dataclass(frozen=True)
-class _Record:
+class _Record(Struct, frozen=True):
     """A run that orders a reboot, the boot id of the host before it, and two times in seconds since 1970: when the record was
     written, and until when the host may be away."""
 
@@ -108,8 +108,7 @@ def connect(run: HostRun, tell: EventSink) -> None:
     forget(run.host)
 
 
-@dataclass(frozen=True)
-class _Away:
+class _Away(Struct, frozen=True):
     """Why a host is not back yet; `error`: what a look ended with. `is_settled`: the host is up, and it is no boot that goes back by itself."""
 
     text: str

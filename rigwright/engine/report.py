@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rigwright.checks import Finding, Verdict, declared, problems
 from rigwright.checks.problems import Judgement, Problem
 from rigwright.core.change import Change
 from rigwright.core.errors import RigwrightError, Unreachable
 from rigwright.core.host_result import HostResult, HostStatus, R
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.events import Event, StepStarted
 from rigwright.engine.plan import PlannedStep
 from rigwright.facts import system
@@ -29,8 +30,7 @@ BAD: tuple[Verdict, ...] = (*FAILS, "warn")
 """Verdicts that a person should look at, the worst first."""
 
 
-@dataclass(frozen=True)
-class ConnectResult(HostResult):
+class ConnectResult(HostResult, frozen=True):
     """The host is connected. `seconds`: how long all logins of the run took."""
 
     seconds: float = 0.0
@@ -40,8 +40,7 @@ class ConnectResult(HostResult):
         return ConnectResult(earlier.seconds + self.seconds)
 
 
-@dataclass(frozen=True)
-class PlanResult(HostResult):
+class PlanResult(HostResult, frozen=True):
     """The plan of a host. `simulated`: the lab's description of a simulated host, "" for a real one.
 
     `owed`: warnings about tests that the host owes because of earlier changes. `gpus`: the number of its GPUs, None
@@ -64,8 +63,7 @@ class PlanResult(HostResult):
         return "pending" if self.pending else "ok"
 
 
-@dataclass(frozen=True)
-class ApplyResult(HostResult):
+class ApplyResult(HostResult, frozen=True):
     """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if any."""
 
     steps: tuple[PlannedStep, ...] = ()
@@ -84,8 +82,7 @@ class ApplyResult(HostResult):
         return bool(self.done)
 
 
-@dataclass(frozen=True)
-class NcclTestResult(HostResult):
+class NcclTestResult(HostResult, frozen=True):
     """The document of the peer-to-peer test, None when it did not run; `not_run`: a finding for each test that did not run."""
 
     KEY = "p2p"
@@ -104,12 +101,11 @@ class NcclTestResult(HostResult):
         for pair in test["pairs"]:
             pair["from"], pair["to"] = pair.pop("start"), pair.pop("end")
         active = [each for each in report.findings if (check := declared(each.check)) and check.active]
-        test["judged"] = [plain(finding) for finding in active]
+        test["judged"] = [{"check": finding.check, **plain(finding)} for finding in active]
         return test
 
 
-@dataclass(frozen=True)
-class CheckResult(HostResult):
+class CheckResult(HostResult, frozen=True):
     """The findings of the checks, and of steps that are not as the playbook says.
 
     `baseline`: what the next run compares the host with; None: the recorded baseline stays. `owed`: those of the
@@ -137,8 +133,7 @@ class CheckResult(HostResult):
         return self.baseline
 
 
-@dataclass(frozen=True)
-class FactsResult(HostResult):
+class FactsResult(HostResult, frozen=True):
     """Facts by name, with the reason in place of the value where a fact cannot be read."""
 
     KEY = "facts"
@@ -160,8 +155,7 @@ class FactsResult(HostResult):
         return self.facts
 
 
-@dataclass(frozen=True)
-class HostReport:
+class HostReport(Struct, frozen=True):
     """Everything a run knows about one host: how it stands, and the last result of each class, the newest at the end.
 
     `written`: what a worker wrote about the host for the JSON document, None where no worker did. `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rigwright.core import run_ids, shipped_files
 from rigwright.core.errors import UsageError

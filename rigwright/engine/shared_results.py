@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+
 from rigwright.facts import UNKNOWN, Fact, Facts, FactStore, Missing, all_available, available
 
 T = TypeVar("T")
@@ -20,8 +21,7 @@ _Seen = tuple[tuple[Fact[Any], Any], ...]
 """The facts that a function asked for, with their values."""
 
 
-@dataclass(frozen=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """A result for a step or check, and the facts that it was made of."""
 
     subject: object

@@ -12,8 +12,9 @@ import datetime
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, script

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec import Struct
+
 from rigwright.core import lazy_re
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import pstore
 from rigwright.facts.trial import Trial, Words
 
@@ -13,8 +14,7 @@ _OF_CONTAINERS = lazy_re.compile(r"(docker|podman|cni|virbr|lxcbr|lxdbr|veth|cal
 """Names of interfaces that container engines and libvirt make: their addresses come and go with these programs."""
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """Why a trial ended, and the last lines of its journal or of its kernel."""
 
     text: str

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from msgspec import Struct
+
 from rigwright.catalogue.nccl_wheels import Wheel
 from rigwright.core import child_processes, nameless_user
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.ssh.transport import Transport
 
 KEPT = f"{STATE}/libraries"
@@ -41,8 +42,7 @@ class NoWheels(Exception):
         self.fix = fix
 
 
-@dataclass(frozen=True)
-class Local:
+class Local(Struct, frozen=True):
     """A wheel on this machine. `unpacked_bytes`: the size of its libraries."""
 
     name: str

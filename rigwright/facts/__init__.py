@@ -7,13 +7,14 @@ collects the missing facts of all steps, reads them in one script and calls agai
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts.repeated_answers import RepeatedAnswers
 
 READINGS = "readings"
@@ -47,8 +48,7 @@ class Fact(Generic[T]):
         return hash(self.name)  # Python keeps the hash of a text; that of all fields takes ten times as long
 
 
-@dataclass(frozen=True)
-class Merger:
+class Merger(Struct, frozen=True):
     """How commands of several facts that differ only in what they ask for become one (merging.py).
 
     `kind`: what commands must have in common to be merged; a false value for a command that is asked alone. `together`: the command that asks for all. `split`:

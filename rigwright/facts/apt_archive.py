@@ -13,18 +13,18 @@ from __future__ import annotations
 import base64
 import re
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.command_failures import failure_in
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable
 from rigwright.facts.apt_sources import KEYS
 from rigwright.facts.dpkg import HOLDS, Move, moves
 from rigwright.facts.scratch import FOLDER, USE
 
 
-@dataclass(frozen=True)
-class Repository:
+class Repository(Struct, frozen=True):
     """A flat apt repository: its URL, the URL of its armored key, the key's fingerprint (40 hex digits, "" not pinned)."""
 
     url: str
@@ -32,8 +32,7 @@ class Repository:
     fingerprint: str
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(Struct, frozen=True):
     """One version of a package in a source. `transitional`: a package that only depends on another one; `brings`: the driver
     branch of that one, "" if it is not named after a branch.
 
@@ -49,8 +48,7 @@ class Version:
     brings: str = ""
 
 
-@dataclass(frozen=True)
-class Archive:
+class Archive(Struct, frozen=True):
     """The versions of the requested packages in the sources, newest first, and the key of the added repository."""
 
     versions: dict[str, tuple[Version, ...]]
@@ -280,8 +278,7 @@ def _other_branch(name: str, depends: str) -> str:
     return str(others[0]) if own and others and own[1] not in others else ""
 
 
-@dataclass(frozen=True)
-class Simulation:
+class Simulation(Struct, frozen=True):
     """The result of a simulated installation. `error` is apt's message if it refuses. `held`: the packages whose holds are
     the reason; without the holds apt would install, and change these packages."""
 

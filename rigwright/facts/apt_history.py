@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 
-@dataclass(frozen=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """A package that apt changed from version `before` to `version` ("": removed), with time (host clock), command and user."""
 
     at: str

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.installed import INSTALLED
 
@@ -21,8 +21,7 @@ _FALSE = ("no", "false", "without", "off", "disable", "0")
 """The words of apt for a switch (apt-pkg/contrib/strutl.cc, StringToBool)."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """One enabled source of binary packages. `trusted`: apt installs its packages without a signature. `signed_by`: the keyrings or
     fingerprints that may sign it; () if every key that apt trusts may."""
 

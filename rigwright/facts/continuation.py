@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.run_record import run_id
 
@@ -20,8 +21,7 @@ MESSAGE = "/etc/motd.d/rigwright"
 LOG = "/var/log/rigwright-continue.log"
 
 
-@dataclass(frozen=True)
-class Continuation:
+class Continuation(Struct, frozen=True):
     """A command that goes on after a reboot. `armed`: its unit is there: it has not ended. Else `run` ended at `at`, as `how` says.
 
     `code`: the exit code. `boots`: after how many boots it has gone on. `why`: what the last reboot was for.

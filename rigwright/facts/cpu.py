@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 UNIT = "cpu-governor.service"
 """The unit of rigwright that sets the governor at every boot."""
 
 
-@dataclass(frozen=True)
-class FrequencyPolicy:
+class FrequencyPolicy(Struct, frozen=True):
     """CPUs whose frequency is set together. `name`: policy0. `driver`: acpi-cpufreq, intel_pstate, amd-pstate-epp, ..."""
 
     name: str

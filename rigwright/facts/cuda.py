@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from rigwright.core.command import Result, command, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.installed import INSTALLED
 
@@ -36,8 +37,7 @@ login_nvcc = Fact("cuda.login_nvcc", script(_LOGIN), _release)
 """The release of the nvcc on the PATH of a login shell; "" without one."""
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """What /usr/local/cuda is by update-alternatives. `automatic`: it follows the priorities. `choices`: the folders of toolkits."""
 
     value: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 
-@dataclass(frozen=True)
-class Adapter:
+class Adapter(Struct, frozen=True):
     """A display adapter on the PCI bus. `is_vga`: it is VGA compatible (class 0300), so it can show the firmware's screen.
 
     `boots`: the firmware shows its screen on it (boot_vga).
@@ -55,8 +55,7 @@ def screen_gpu(found: tuple[Adapter, ...]) -> str:
     return first.bus_id if first and first.is_nvidia else ""
 
 
-@dataclass(frozen=True)
-class Graphical:
+class Graphical(Struct, frozen=True):
     """The graphical sessions of a host.
 
     `manager`: the unit of the display manager that is active or starts at boot, "" for none. `sessions`: the sessions of

@@ -7,16 +7,17 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Merger, Unreadable
 from rigwright.facts.installed import INSTALLED
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(Struct, frozen=True):
     """A package in dpkg's database. `installed`: unpacked and configured. A package that is held but removed has no version."""
 
     version: str
@@ -62,7 +63,7 @@ def _form(cmd: Command) -> str:
 
 def _together(commands: Sequence[Command]) -> Command:
     patterns = dict.fromkeys(pattern for one in commands for pattern in one.argv[5:])
-    return dataclasses.replace(commands[0], argv=(*commands[0].argv[:5], *patterns))
+    return replace(commands[0], argv=(*commands[0].argv[:5], *patterns))
 
 
 def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
@@ -106,8 +107,7 @@ exec dpkg --audit
 dpkg_audit = Fact("dpkg.dpkg_audit", script(_AUDIT, cache_key=INSTALLED), _audit)
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """Digest of dpkg's status, apt's lists and preferences, now and at the time when the pin was last proved."""
 
     now: str
@@ -132,8 +132,7 @@ pin_proof = Fact(
 )
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(Struct, frozen=True):
     """One line of an apt simulation: `version` would replace `before`; "" as `version`: the package would be removed."""
 
     name: str
@@ -196,8 +195,7 @@ def _upgrades(result: Result) -> tuple[Move, ...]:
     return moves(result.text)
 
 
-@dataclass(frozen=True)
-class Repair:
+class Repair(Struct, frozen=True):
     """Packages with unmet dependencies, and the changes of `apt --fix-broken install`; `error` is its message if it refuses.
 
     `held`: the packages whose holds keep apt from the repair, or make it remove others.
@@ -277,8 +275,7 @@ unattended_blocked = Fact(
 """The package blacklist of unattended-upgrades in all of apt's configuration: regular expressions for the start of a name."""
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """A process that holds a lock of apt or dpkg."""
 
     pid: int

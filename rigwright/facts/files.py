@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Merger, Unreadable
 
 
-@dataclass(frozen=True)
-class File:
+class File(Struct, frozen=True):
     """An existing path. `kind`: file, directory, link, other. `sha256` and `content` (up to 64 KiB) are set for files only."""
 
     kind: str

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from rigwright.core.command import Command, Result, script
 from rigwright.core.host_folders import STATE
 from rigwright.core.host_templates import HOST_FILES
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 ORIGINALS = f"{STATE}/originals"
@@ -39,8 +40,7 @@ def forget(paths: list[str]) -> Command:
     return script(_FORGET, "files", *paths)
 
 
-@dataclass(frozen=True)
-class OwnFile:
+class OwnFile(Struct, frozen=True):
     """A path that rigwright wrote. `there`: the file exists. `replaced`: another file stood there before, which is kept."""
 
     path: str
@@ -48,8 +48,7 @@ class OwnFile:
     replaced: bool
 
 
-@dataclass(frozen=True)
-class Footprint:
+class Footprint(Struct, frozen=True):
     """What rigwright put on a host. `held`: packages that it held and that are held now. `kept`: names in /var/lib/rigwright of
     things that only later runs need (package files, libraries, records; the list of rigwright's packages when it names none)."""
 

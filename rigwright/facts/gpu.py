@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.host_folders import UNTIL_BOOT
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.facts import Fact, Unavailable, whole
 from rigwright.facts.smi import ASK, XML, answered, is_lost, number, of_those_left, query, value
 from rigwright.facts.smi_xml import Reading, power, readings
 
 
-@dataclass(frozen=True)
-class ClockPair:
+class ClockPair(Struct, frozen=True):
     """Application clocks, MHz."""
 
     memory_mhz: int
@@ -25,8 +25,7 @@ class ClockPair:
         return f"{self.memory_mhz},{self.graphics_mhz} MHz"
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """One GPU. None: the GPU does not have the property (a GeForce has no application clocks) or does not report it.
 
     `lost`: the driver's message for a GPU that it can no longer reach; then only the bus id is known.
@@ -108,8 +107,7 @@ supported_clocks = Fact("gpu.supported_clocks", query(_SUPPORTED), _supported)
 """The clock pairs that `-ac` accepts, by UUID; without lost GPUs."""
 
 
-@dataclass(frozen=True)
-class EccMode:
+class EccMode(Struct, frozen=True):
     """ECC of one GPU. `current`: in force; `pending`: from the next boot or reset on. Both None: it has no ECC that can be switched, or
     is lost."""
 
@@ -160,8 +158,7 @@ OWN = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "gpu-guard")
 """Names of programs of the driver and of monitoring, shortened as in /proc/PID/comm."""
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(Struct, frozen=True):
     """A process that uses a GPU."""
 
     pid: int

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class GpuFigures:
+class GpuFigures(Struct, frozen=True):
     """One GPU in one stress. None, "" or no entry: not measured, or not known.
 
     `driver`, `cuda`: versions of the driver and of the CUDA runtime. `asked_s`: how long all stages together were to take.
@@ -38,8 +37,7 @@ class GpuFigures:
         return self.driver.partition(".")[0]
 
 
-@dataclass(frozen=True)
-class Dated:
+class Dated(Struct, frozen=True):
     """The figures of a GPU, when they were measured (ISO 8601, UTC) and by which run."""
 
     at: str

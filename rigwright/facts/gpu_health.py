@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core.command import Result
-from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.core.once import once
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact
 from rigwright.facts.smi import XML
 from rigwright.facts.smi_xml import Reading, power, readings
 
 
-@dataclass(frozen=True)
-class Errors:
+class Errors(Struct, frozen=True):
     """Memory errors counted by ECC. None: the card has no counter."""
 
     corrected: int | None
@@ -74,8 +72,13 @@ def _sum(values: list[int | None]) -> int | None:
 
 
 def _xml(read: Callable[..., object], *paths: str, default: Any = None) -> Any:
-    """A field of Card: what reads it, and the paths of its XML elements, the first with a value counts."""
-    return field(default=default, metadata={"read": read, "paths": paths})
+    """A field of Card: what reads it, and the paths of its XML elements, the first with a value counts. Returns its default."""
+    _READERS.append((read, paths))
+    return default
+
+
+_READERS: list[tuple[Callable[..., Any], tuple[str, ...]]] = []
+"""What reads the fields of Card from `serial` on, in their order."""
 
 
 _LINK = "pci/pci_gpu_link_info"
@@ -85,8 +88,7 @@ _RESET, _DRAIN = "gpu_reset_status", "drain_and_reset_recommended"
 _NO_COUNTERS = Errors(None, None)
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(Struct, frozen=True):
     """One card. None: it does not have the property, or does not report it.
 
     `lost`: the driver's message for a GPU that it can no longer reach. `unread`: fields with an error instead of a value.
@@ -182,15 +184,11 @@ def card(at: str, texts: Mapping[str, str]) -> Card:
 
 def _card(reading: Reading) -> Card:
     identity = reading.bus_id, reading.text("uuid") or "", reading.text("product_name") or ""
-    values = {name: read(reading, *paths) for name, read, paths in _readers()}
+    values = {name: read(reading, *paths) for name, (read, paths) in zip(_NAMES, _READERS, strict=False)}
     return Card(*identity, **values, lost=reading.lost, unread=tuple(dict.fromkeys(reading.unread)))
 
 
-@once
-def _readers() -> tuple[tuple[str, Callable[..., Any], tuple[str, ...]], ...]:
-    """The fields of Card that are in the XML, each with what reads it."""
-    known = [field for field in fields(Card) if field.metadata]
-    return tuple((field.name, field.metadata["read"], field.metadata["paths"]) for field in known)
+_NAMES = Card.__struct_fields__[3:]
 
 
 def _cards(result: Result) -> tuple[Card, ...]:

@@ -6,15 +6,15 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.installed import INSTALLED
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """The menu entry of the generated grub.cfg that boots next."""
 
     title: str
@@ -33,8 +33,7 @@ class Entry:
         return self.kernel.rsplit("/", 1)[-1].removeprefix("vmlinuz-")
 
 
-@dataclass(frozen=True)
-class Grub:
+class Grub(Struct, frozen=True):
     """`entry` boots next; `parses`: grub-script-check accepts grub.cfg."""
 
     entry: Entry
@@ -94,8 +93,7 @@ def default_node(cfg: str, environment: Mapping[str, str]) -> Node:
     raise ValueError("grub.cfg has no menu entry")
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """A menu entry or a submenu: `heading` is its first line, `body` the lines of an entry, without indentation."""
 
     title: str
@@ -211,8 +209,7 @@ def missing(words: Sequence[str], line: str) -> list[str]:
     return [word for word in words if word not in present or last[word.partition("=")[0]] not in words]
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(Struct, frozen=True):
     """The kernel parameters that a line of GRUB's files sets. `anew`: it replaces those that `variable` had before."""
 
     path: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import re
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, command, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable, whole
 from rigwright.facts.installed import INSTALLED
 from rigwright.facts.system import said
@@ -64,8 +65,7 @@ def _modinfo(result: Result) -> str:
     return result.text.strip() if result.code == 0 else ""
 
 
-@dataclass(frozen=True)
-class Initramfs:
+class Initramfs(Struct, frozen=True):
     """An initramfs: the NVIDIA and nouveau modules in it, and the modules that its modprobe.d blocks."""
 
     modules: frozenset[str]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
 
@@ -44,8 +45,7 @@ kernel = Fact("kernel_log.kernel", script(_SCRIPT, timeout_s=60, reads=True), _k
 hung tasks and the newest 500 about memory errors, machine checks and accesses that the IOMMU refused."""
 
 
-@dataclass(frozen=True)
-class XidLine:
+class XidLine(Struct, frozen=True):
     """An error that the driver logged: bus id (0000:3b:00.0), Xid code, and the line from the word NVRM on.
 
     `minute`: when, in the host's time (2026-11-22 14:05); "" if the log has no dates."""
@@ -88,8 +88,7 @@ def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     )
 
 
-@dataclass(frozen=True)
-class HardwareError:
+class HardwareError(Struct, frozen=True):
     """An error of the main memory (`of_memory`), or a machine check. `part`: the memory module or the processor, "" if unknown."""
 
     of_memory: bool
@@ -121,8 +120,7 @@ def hardware_errors(lines: tuple[str, ...]) -> tuple[HardwareError, ...]:
     return tuple(errors)
 
 
-@dataclass(frozen=True)
-class IommuFault:
+class IommuFault(Struct, frozen=True):
     """An access of a device that the IOMMU refused. `bus_id`: 0000:3b:00.0, "" if the line names none."""
 
     bus_id: str

@@ -6,16 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.installed import DEVICES
 
 
-@dataclass(frozen=True)
-class Display:
+class Display(Struct, frozen=True):
     """A display device listed by lshw; `driver` is "" if none is bound."""
 
     address: str
@@ -24,8 +24,7 @@ class Display:
     driver: str
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """`memory_mib` is the kernel's MemTotal, less than the sum of the modules. `modules`: SLOT SIZE of each installed module.
 
     `modules` and `displays` are None if lshw is not installed.
@@ -100,8 +99,7 @@ def _lasting(machine: Machine) -> dict[str, object]:
 machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60, reads=True, cache_key=DEVICES), _machine, kept=_lasting)
 
 
-@dataclass(frozen=True)
-class Past:
+class Past(Struct, frozen=True):
     """A host in its last good run: memory, processors, GPUs, and the temperature of each GPU under load.
 
     `modules`: SLOT SIZE of each memory module. `gpus`: BUS_ID DEVICE_ID of each. `loaded_c`: degrees Celsius by UUID.

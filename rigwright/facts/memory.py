@@ -9,18 +9,18 @@ import zlib
 from collections.abc import Iterator
 from typing import Literal
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable
 from rigwright.facts.installed import DEVICES
 
 Transparent = Literal["always", "madvise", "never"]
 
 
-@dataclass(frozen=True)
-class HugePages:
+class HugePages(Struct, frozen=True):
     """`total` reserved pages of `size_kib`; `memory_kib`: all memory. `transparent`: when the kernel makes huge pages by itself, None if it
     cannot."""
 
@@ -50,8 +50,7 @@ huge_pages = Fact("memory.huge_pages", script(_SCRIPT, reads=True), _pages)
 """The huge pages that are reserved, and the mode of transparent ones."""
 
 
-@dataclass(frozen=True)
-class Module:
+class Module(Struct, frozen=True):
     """A slot for a memory module. `size_mib`: 0 for an empty slot. `rated_mt_s` is the highest speed that the module can have, `speed_mt_s` the
     one that the firmware set, both in megatransfers a second; None where the firmware does not say. `channel`: as the names of the slots tell
     it (CPU0 A), "" where they do not; SMBIOS itself has no field for it."""

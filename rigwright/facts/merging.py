@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Merger, dpkg, files, systemd
 
 MERGERS: tuple[Merger, ...] = (dpkg.MERGER, systemd.MERGER, files.MERGER)
@@ -22,8 +23,7 @@ _LONGEST_KEPT = 500_000
 """Bytes of an answer whose parts are kept for other hosts."""
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """A command that stands for others; `numbers` are their positions in the batch."""
 
     command: Command

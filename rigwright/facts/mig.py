@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.mig import MigInstance
 from rigwright.core.schema import BusId, bus_id
 from rigwright.facts import Fact, Unavailable, gpu, smi
@@ -18,8 +19,7 @@ UNIT = "gpu-mig.service"
 MOST_GPUS, MOST_INSTANCES = 64, 16
 
 
-@dataclass(frozen=True)
-class MigMode:
+class MigMode(Struct, frozen=True):
     """MIG of one GPU. `current`: in force; `pending`: after the next reset or boot. Both None: the GPU has no MIG, or is lost."""
 
     uuid: str

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, field
 from typing import Any, Literal, TypeVar
+
+from msgspec import Struct, field, to_builtins
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import visible
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import convert
 from rigwright.facts import Fact, Unavailable, Unreadable
 
@@ -25,8 +25,7 @@ Status = Literal["ok", "chipset", "gpu", "topology", "disabled by registry", "no
 Kind = Literal["P2P", "SHM", "NET", "mixed", "unknown"]
 
 
-@dataclass(frozen=True)
-class CopyResult:
+class CopyResult(Struct, frozen=True):
     """A copy from one GPU to another, or within one GPU. `ok` None: not tested; `outcome` and `error` have the reason.
 
     `gb_s`: in one direction, while no other pair of GPUs transfers, 10^9 bytes per second. None: not measured alone.
@@ -41,8 +40,7 @@ class CopyResult:
     round_gb_s: float | None = None
 
 
-@dataclass(frozen=True)
-class SendRecvResult(CopyResult):
+class SendRecvResult(CopyResult, frozen=True):
     """NCCL's send and receive between two GPUs, and the transport in its log: `kind`, and the original `words` of the log.
 
     `without_p2p`: the same with NCCL_P2P_DISABLE=1. `with_level_sys`: with NCCL_P2P_LEVEL=SYS; None: not tested.
@@ -56,8 +54,7 @@ class SendRecvResult(CopyResult):
     with_level_sys: SendRecvResult | None = None
 
 
-@dataclass(frozen=True)
-class AllReduceResult:
+class AllReduceResult(Struct, frozen=True):
     """NCCL's all-reduce over all GPUs. `busbw_gb_s`: bus bandwidth as defined by nccl-tests; None for one GPU."""
 
     ok: bool | None
@@ -70,8 +67,7 @@ class AllReduceResult:
     without_p2p: AllReduceResult | None = None
 
 
-@dataclass(frozen=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """NVML's peer-to-peer status of two GPUs; None: unknown, because a GPU is lost."""
 
     read: Status | None
@@ -81,8 +77,7 @@ class Granted:
     pci: Status | None
 
 
-@dataclass(frozen=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """`cuda`: peer access (None: unknown). `distance`: PIX, PXB, PHB, NODE or SYS, as in `nvidia-smi topo -m`.
 
     `link`: the kind of the link: NV2 (two NVLinks), else the distance.
@@ -94,8 +89,7 @@ class Grant:
     link: str | None = None
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Two GPUs, one direction. `bytes`: a copy with peer access; `staged`: through the host; `collective` None: not requested."""
 
     start: int
@@ -106,8 +100,7 @@ class Pair:
     collective: SendRecvResult | None = None
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """A GPU by nvidia-smi's index. `cuda_device` None: CUDA does not list it. Unknown values are None."""
 
     index: int
@@ -122,8 +115,7 @@ class Gpu:
     own: CopyResult | None
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """A synthetic training step on `gpus` GPUs: `speed_up` relative to one GPU; `efficiency` is speed_up / gpus."""
 
     gpus: int
@@ -135,8 +127,7 @@ class Row:
     error: str | None
 
 
-@dataclass(frozen=True)
-class SharedMemory:
+class SharedMemory(Struct, frozen=True):
     """/dev/shm."""
 
     size_mib: int
@@ -144,17 +135,16 @@ class SharedMemory:
     enough: bool
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """A variable of NCCL or CUDA that is set in a file or in the environment.
 
-    `in_force`: it may have affected the test. Two settings that differ only in this are equal.
+    `in_force`: it may have affected the test.
     """
 
     name: str
     value: str
     where: str
-    in_force: bool = field(default=False, compare=False)
+    in_force: bool = False
 
     @property
     def switches_off(self) -> bool:
@@ -162,16 +152,14 @@ class Setting:
         return self.name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE") and self.value not in ("", "0")
 
 
-@dataclass(frozen=True)
-class Mistake:
+class Mistake(Struct, frozen=True):
     """An error and its place."""
 
     where: str
     what: str
 
 
-@dataclass(frozen=True)
-class Versions:
+class Versions(Struct, frozen=True):
     """Versions of the driver, of CUDA in the driver, of the CUDA runtime and of NCCL; None: unknown or not used."""
 
     driver: str | None
@@ -180,16 +168,14 @@ class Versions:
     nccl: str | None
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """The numbers of GPUs that NVML and CUDA list."""
 
     nvml: int | None
     cuda: int | None
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(Struct, frozen=True):
     """The results of one run of nccl_p2p.py."""
 
     schema: int
@@ -277,8 +263,7 @@ def _tested(result: Result) -> Document:
     return read(left_document(result, "the peer-to-peer test has not run", "the peer-to-peer test left no document"))
 
 
-@dataclass(frozen=True)
-class PairFigures:
+class PairFigures(Struct, frozen=True):
     """What a test measured between two GPUs, by their UUIDs: GB/s (10^9 bytes) of NCCL's send and receive and of copies, the slower direction.
 
     Measured alone, or beside the other pairs of its round where the test measured no pair of its kind slower. 0: the data was wrong, or
@@ -326,7 +311,7 @@ def _slower(speeds: list[float | None]) -> float | None:
 
 
 def _kept(found: Document) -> list[dict[str, Any]]:
-    return [asdict(one) for one in figures(found)]
+    return [to_builtins(one) for one in figures(found)]
 
 
 tested = Fact("nccl.tested", READ_DOCUMENT, _tested, kept=_kept)

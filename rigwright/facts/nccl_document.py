@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+
 from rigwright.facts.nccl import Mistake, Versions
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasurementDocument:
+class MeasurementDocument(Struct, frozen=True, kw_only=True):
     """The begin and the end of a document. `seconds`: how long the program ran, None where it was cut; `left_behind`: processes that it
     could not end."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from rigwright.core.command import Result
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
 from rigwright.facts.nccl_document import MeasurementDocument
 
 
-@dataclass(frozen=True)
-class LoadedGpu:
+class LoadedGpu(Struct, frozen=True):
     """A GPU by CUDA's number in the order of the bus."""
 
     index: int
@@ -19,8 +19,7 @@ class LoadedGpu:
     name: str
 
 
-@dataclass(frozen=True)
-class Sensors:
+class Sensors(Struct, frozen=True):
     """What NVML says of a GPU while it multiplies: medians of a round; None: not reported. `reasons`: bits of all reasons
     for a lower clock."""
 
@@ -30,8 +29,7 @@ class Sensors:
     reasons: int | None
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(Struct, frozen=True):
     """The speed of copies from one GPU to another, 10^9 bytes per second."""
 
     start: int
@@ -39,8 +37,7 @@ class Speed:
     gb_s: float
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(Struct, frozen=True):
     """One round: TFLOPS of each GPU, the copies of each pair, the bus bandwidth of the all-reduce. None: not measured."""
 
     process: int
@@ -50,8 +47,7 @@ class Round:
     sensors: tuple[Sensors, ...] | None
 
 
-@dataclass(frozen=True)
-class Load(MeasurementDocument):
+class Load(MeasurementDocument, frozen=True):
     """The document of one run of nccl_load.py."""
 
     gpus: tuple[LoadedGpu, ...]

@@ -5,22 +5,21 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from msgspec import Struct
+
 from rigwright.core.command import Result
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.nccl import READ_DOCUMENT, Kind, left_document, read_document
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(Struct, frozen=True):
     """The transport between two ranks, from NCCL's log."""
 
     transport: str
     kind: Kind
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """One run of a program. `path` None: not on the host. `code`: the exit status, or the negative number of a signal.
 
     `outcome` "flood": too much output. `error` has details of "flood", "hang" and "not run".
@@ -49,8 +48,7 @@ class Run:
         return "\n".join((self.stdout, self.stderr, *self.warnings))
 
 
-@dataclass(frozen=True)
-class NcclTests:
+class NcclTests(Struct, frozen=True):
     """The runs of NVIDIA's programs, each with `gpus` GPUs, and the folders that were searched."""
 
     schema: int

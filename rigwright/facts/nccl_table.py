@@ -14,16 +14,16 @@ import math
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from rigwright.core import host_text
-from rigwright.core.lazy_dataclasses import dataclass
 
 _TIMES = ("time", "cputime")
 _GROUP = (*_TIMES, "algbw", "busbw", "error", "#wrong", "i_min", "i_max", "i_p99", "i_cv%")
 _LEADING = ("size", "count", "type", "redop", "root")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One message size. `busbw_gb_s`: the better of out-of-place and in-place; `wrong`: wrong values of both, None: not compared."""
 
     size_bytes: int
@@ -31,8 +31,7 @@ class Row:
     wrong: int | None
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """The rows of a run. `out_of_bounds`: the number of wrong values in its last line (None: the run ended before)."""
 
     rows: tuple[Row, ...]

@@ -6,9 +6,10 @@ import ipaddress
 import re
 from typing import Literal
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable, whole
 
 MOST = 256
@@ -18,8 +19,7 @@ _KINDS: dict[str, Kind] = {"1": "ethernet", "32": "infiniband", "772": "loopback
 """By the ARPHRD number of /sys/class/net/NAME/type."""
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(Struct, frozen=True):
     """A network interface. `speed_mbit`: of its port, megabits a second; None where the driver gives none (virtual machines, bridges).
 
     `addresses`: IPv4 with the length of the network's prefix, 10.0.0.5/24, those of global scope only. `bus_id`: of its PCI device,
@@ -37,8 +37,7 @@ class Interface:
     addresses: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(Struct, frozen=True):
     """A route of the main table. `network`: 10.0.0.0/24; 0.0.0.0/0 for the default route."""
 
     network: str
@@ -46,8 +45,7 @@ class Route:
     metric: int
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(Struct, frozen=True):
     """The interfaces and IPv4 routes of a host."""
 
     interfaces: tuple[Interface, ...]
@@ -158,8 +156,7 @@ network = Fact("network.network", script(_NETWORK, reads=True), _network, kept=w
 """The interfaces and IPv4 routes. Unavailable without the program `ip`."""
 
 
-@dataclass(frozen=True)
-class HcaPort:
+class HcaPort(Struct, frozen=True):
     """A port of an InfiniBand or RoCE adapter, from sysfs. `state`: ACTIVE, INIT, ARMED or DOWN. `physical`: LinkUp, Polling, Disabled.
 
     `rate_gbit_s`: of the link as it is now, `width` and `speed` its parts: 4X EDR. `interfaces`: the network interfaces of the adapter.

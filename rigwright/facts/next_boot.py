@@ -9,35 +9,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Literal
+
+from msgspec import Struct
 
 from rigwright.core import host_text
 from rigwright.core.command import LOGIN, Result, script, state_of
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable
 
 State = Literal["fine", "fault", "unknown"]
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """Something that a boot needs. `found`: what is wrong or not known; "" for one that is fine. `fix`: what a person types."""
 
     subject: str
     state: State
     found: str = ""
-    expected: str = field(default="", kw_only=True)
-    fix: str = field(default="", kw_only=True)
+    expected: str = ""
+    fix: str = ""
 
 
 _Found = tuple[State, str]
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """A condition. `ask`: shell text that prints what `judge` reads; it prints nothing on a host that the condition is not about.
 
     `judge` returns what is wrong or not known. `fix`: what a person does about a fault. `package`: what brings the program that is asked.

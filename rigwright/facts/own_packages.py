@@ -14,10 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, command, script
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.run_recording import LISTED
 
@@ -75,8 +76,7 @@ _NAME = lazy_re.compile(r"[a-z0-9][a-z0-9+.-]{0,200}(:[a-z0-9-]{1,20})?")
 _MOST = 20_000
 
 
-@dataclass(frozen=True)
-class OwnPackage:
+class OwnPackage(Struct, frozen=True):
     """A package of the record. `kind` as in the file; `automatic`: apt counts it as installed for others, now.
 
     `there`: it is installed now; else only its configuration is.
@@ -90,8 +90,7 @@ class OwnPackage:
     automatic: bool
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True):
     """What rigwright brought, and packages whose marks it changed. `whole`: no earlier version brought packages without recording them."""
 
     whole: bool
@@ -118,8 +117,7 @@ record = Fact("own_packages.record", script(f"{OWN_PACKAGES}\nown_record", timeo
 """The packages that rigwright brought to the host and that are still there, with or without their files."""
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(Struct, frozen=True):
     """An installed package. `needs`: for each dependency the packages any of which meets it, by name, without versions.
 
     `provides`: names that it stands for besides its own; `maintainer` as in the package.
@@ -175,8 +173,7 @@ installed = Fact("own_packages.installed", script(_INSTALLED, timeout_s=120), _i
 """Every installed package by name; one of a foreign architecture as NAME:ARCHITECTURE."""
 
 
-@dataclass(frozen=True)
-class Purge:
+class Purge(Struct, frozen=True):
     """What apt would do to purge packages: those that it removes, those that it installs instead, its message if it refuses."""
 
     removes: frozenset[str]

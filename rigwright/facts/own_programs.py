@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 JOB = "rigwright-job-"
@@ -27,8 +28,7 @@ begin() {
 """Shell function: `begin DESCRIPTION WORD ...` is systemd-run with these words, and with a text of `description` for the unit."""
 
 
-@dataclass(frozen=True)
-class OwnProgram:
+class OwnProgram(Struct, frozen=True):
     """A program at work. `owner`: the run that follows it, as of run_owner. `key`: equal for programs that measure the same, "" for none.
 
     `age_s`: since its start. `left_s`: until its end at the latest; None: it ends when its work is done. `alone_s`: the same if nobody

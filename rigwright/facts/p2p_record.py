@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import convert
 from rigwright.facts import Fact
 
@@ -26,8 +27,7 @@ MOST_CHARACTERS = 200
 _TIME = lazy_re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
 
 
-@dataclass(frozen=True)
-class Owing:
+class Owing(Struct, frozen=True):
     """A change that makes the test owed: `since`, the time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the change.
 
     `single`: whether a host with a single GPU owes the test after it, too; older versions did not write it.
@@ -42,8 +42,7 @@ class Owing:
         _require_time(self.since)
 
 
-@dataclass(frozen=True)
-class Passed:
+class Passed(Struct, frozen=True):
     """A passed test: its time in UTC, the run, and what it tested. `gpus`: BUS_ID UUID of each; "": unknown."""
 
     at: str
@@ -56,8 +55,7 @@ class Passed:
         _require_time(self.at)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True):
     """What the host remembers of the test.
 
     `damaged`: whether something in the record could not be read. `checksum` of the owed changes as they were read, "" for none.

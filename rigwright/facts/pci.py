@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, whole
 
 
-@dataclass(frozen=True)
-class PciGpu:
+class PciGpu(Struct, frozen=True):
     """An NVIDIA display device. `bus_id` 0000:06:00.0; `device_id` 4 hex digits; `driver` "" when none is bound."""
 
     bus_id: str

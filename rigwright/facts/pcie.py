@@ -7,9 +7,10 @@ import re
 import struct
 import zlib
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.smi import XML
 from rigwright.facts.smi_xml import readings
@@ -18,8 +19,7 @@ GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of a link by its GT/s."""
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(Struct, frozen=True):
     """Generation and width of one end of a PCIe link, either the maximum or the current values."""
 
     generation: int
@@ -29,8 +29,7 @@ class Link:
         return f"Gen{self.generation} x{self.width}"
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(Struct, frozen=True):
     """A GPU, or a port above one. `above` is the port it is connected to, "" at a root port.
 
     `now` and `most` are None if the function has no PCIe link or no longer responds. `answers` is False for a GPU that fell

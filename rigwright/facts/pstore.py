@@ -7,11 +7,12 @@ systemd-pstore.service moves them to /var/lib/systemd/pstore.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 LISTED = f"{STATE}/trial/panic-records"
@@ -42,8 +43,7 @@ done; :
 """
 
 
-@dataclass(frozen=True)
-class Records:
+class Records(Struct, frozen=True):
     """What pstore kept since the list was written.
 
     `backend`: that of the kernel that runs, "" for none; `is_module`: it is a module, so it keeps nothing of a panic before it is loaded;

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 FILE = f"{STATE}/reboot-in-vain"
@@ -35,8 +36,7 @@ mkdir -p -m 755 {STATE}
 """
 
 
-@dataclass(frozen=True)
-class InVain:
+class InVain(Struct, frozen=True):
     """A reboot that left the host as it was: its time in UTC (2026-11-22 11:24), and what it was for.
 
     `same`: whether the next boot would read the same kernel, initramfs, modules and settings as that one.

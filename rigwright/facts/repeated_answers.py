@@ -6,7 +6,6 @@ hosts use the same one. Number and size of what is kept are bounded: a host that
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import enum
 import hashlib
@@ -15,9 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core.command import Result
 from rigwright.core.frozen_dict import FrozenDict
-from rigwright.core.lazy_dataclasses import dataclass
 
 MOST_SEEN = 8192
 """Answers that are remembered by their digest."""
@@ -31,8 +31,7 @@ _Answer = bytes | tuple[int, bool, bytes, bytes]
 _Key = tuple[Hashable, _Answer]
 
 
-@dataclass(frozen=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     value: Any
     size: int
 
@@ -100,7 +99,8 @@ def unchangeable(value: Any) -> bool:
         return all(map(unchangeable, value))
     if isinstance(value, FrozenDict):
         return all(map(unchangeable, value.values()))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        frozen = type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
-        return frozen and all(unchangeable(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if isinstance(value, Struct):
+        return value.__struct_config__.frozen and all(
+            unchangeable(getattr(value, name)) for name in value.__struct_fields__
+        )
     return False

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence, Sized
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, gpu
 from rigwright.facts.gpu import Gpu, Locks
 from rigwright.facts.run_recording import KEEP, LISTED, LISTS, TEXTS
@@ -39,8 +39,7 @@ _UNIT = lazy_re.compile(r"[A-Za-z0-9@:_.\\-]{1,255}")
 _DIGEST = lazy_re.compile(r"[0-9a-f]{64}|-")
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """A run that changed the host, as its record says. `number` counts them; `time` is UTC by the host's clock.
 
     `here`: this installation of the system wrote it, or its owner has adopted it. `sound`: its digests are right. `done`: it ended without an error. `to`: the
@@ -58,7 +57,7 @@ class Run:
     half: tuple[str, ...] = ()
     tried: str = ""
     tried_by: str = ""
-    about: dict[str, str] = field(default_factory=dict, compare=False)
+    about: dict[str, str] = {}
 
 
 _EACH = """
@@ -144,8 +143,7 @@ def run_id(text: str) -> bool:
     return bool(_RUN_ID.fullmatch(text))
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """What stands at a path. `kind`: absent, file, link, other. `owner`: UID:GID. `sha256`: of a file's content, of a link's target."""
 
     kind: str
@@ -154,8 +152,7 @@ class State:
     sha256: str = ""
 
 
-@dataclass(frozen=True)
-class WrittenFile:
+class WrittenFile(Struct, frozen=True):
     """A path that runs wrote: what stood there before the first of them, and now. `run` recorded it.
 
     `kept`: its content is in that record, or in another place of `kept_in`, a folder under runs/. `ours`: what stands there now is what
@@ -170,8 +167,7 @@ class WrittenFile:
     ours: bool
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(Struct, frozen=True):
     """The files that runs wrote, and how many lines of their records cannot be read."""
 
     files: tuple[WrittenFile, ...]
@@ -261,8 +257,7 @@ def _written(result: Result) -> Written:
     return Written(tuple(files), unreadable + len(put.keys() - first.keys()))
 
 
-@dataclass(frozen=True)
-class MovedPackage:
+class MovedPackage(Struct, frozen=True):
     """A package that runs changed and that is not as it was. "" as `was` or `now`: it is not installed.
 
     `was_left`, `now_left`: only its configuration files are there. `half`: dpkg has not finished it. `held`: before and now;
@@ -279,8 +274,7 @@ class MovedPackage:
     automatic: tuple[bool, bool] = (False, False)
 
 
-@dataclass(frozen=True)
-class Packages:
+class Packages(Struct, frozen=True):
     """The packages of runs that are not as before them, and how many packages others changed since."""
 
     moved: tuple[MovedPackage, ...]
@@ -369,8 +363,7 @@ def _packages(result: Result) -> Packages:
     return Packages(tuple(sorted(moved, key=lambda each: each.name)), host_text.integer(lines[-1].partition("\t")[2]))
 
 
-@dataclass(frozen=True)
-class MovedUnit:
+class MovedUnit(Struct, frozen=True):
     """A unit that runs enabled, disabled, started or stopped: whether it was enabled and active before them, and is now.
 
     `there`: systemd has it now. `masked`: somebody has forbidden that it starts.
@@ -431,8 +424,7 @@ def _units(result: Result) -> tuple[MovedUnit, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class RecordedLimits:
+class RecordedLimits(Struct, frozen=True):
     """The limits of the GPUs as a run recorded them, before it changed anything; none without a loaded driver."""
 
     gpus: tuple[Gpu, ...]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from msgspec import Struct
+
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable
 
 _KEY = """
@@ -48,8 +49,7 @@ _SAID: tuple[tuple[str, KeyState], ...] = (
 """What `mokutil --test-key` says (mokutil 0.6.0), and what it means."""
 
 
-@dataclass(frozen=True)
-class SigningKey:
+class SigningKey(Struct, frozen=True):
     """The paths of the key and the certificate with which DKMS signs, from its configuration or its defaults.
 
     `made`: both files exist. `lacks`: of mokutil and openssl those that are not installed. `state`: enrolled; staged, that is, to be

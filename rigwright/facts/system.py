@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import datetime
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.facts import Fact, Unreadable, whole
 from rigwright.facts.installed import INSTALLED
 
 
-@dataclass(frozen=True)
-class OsRelease:
+class OsRelease(Struct, frozen=True):
     """From /etc/os-release: `id` ubuntu or debian, `version_id` 22.04, `codename` jammy."""
 
     id: str
@@ -84,8 +84,7 @@ RUN_ROOM = "df -h /run; sudo du -xah /run | sort -h | tail shows what fills it; 
 """What a person does about a full /run: it is in memory, and no package manager cleans it."""
 
 
-@dataclass(frozen=True)
-class User:
+class User(Struct, frozen=True):
     """One line of the user database."""
 
     name: str
@@ -126,8 +125,7 @@ clock_s = Fact("system.clock_s", command("date", "+%s", reads=True), lambda resu
 """The host's clock, seconds since 1970 in UTC."""
 
 
-@dataclass(frozen=True)
-class Board:
+class Board(Struct, frozen=True):
     """The machine's names in its firmware; empty texts if the firmware has none (a virtual machine, a container)."""
 
     vendor: str
@@ -165,8 +163,7 @@ board = Fact(
 """The machine's names from DMI; placeholders of the manufacturer count as empty."""
 
 
-@dataclass(frozen=True)
-class Firmware:
+class Firmware(Struct, frozen=True):
     """The machine's BIOS or UEFI; empty texts if unknown (a container). `date` in the manufacturer's format: 09/14/2021."""
 
     vendor: str
@@ -223,8 +220,7 @@ cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT, reads=True), _strippe
 """The status of cloud-init: running, done, error, disabled; "" if it is not installed."""
 
 
-@dataclass(frozen=True)
-class LoginLimits:
+class LoginLimits(Struct, frozen=True):
     """Soft limits; None: unlimited. `memlock_kib`, `nofile`: of a new session of the user who logs in. `service_memlock_kib`,
     `service_nofile`: systemd's defaults for services. `most_nofile`: fs.nr_open, above which the kernel refuses a limit."""
 

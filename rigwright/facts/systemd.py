@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result, script
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Merger
 
 LIMITS_UNIT, LIMITS_TIMER = "gpu-limits.service", "gpu-limits.timer"
@@ -18,8 +19,7 @@ GUARD_UNIT = "gpu-guard.service"
 FABRIC_MANAGER_UNIT = "nvidia-fabricmanager.service"
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """The state of a unit in systemd. `load`: loaded, not-found, masked; `enabled`: enabled, disabled, static, ..."""
 
     load: str
@@ -86,8 +86,7 @@ def unit(name: str) -> Fact[Unit]:
     return Fact(f"systemd.unit({name})", script(STATES, name, reads=True), parse)
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(Struct, frozen=True):
     """Whether a unit's process is older than its files, by the host's clock."""
 
     active: bool

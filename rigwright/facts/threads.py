@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 
-@dataclass(frozen=True)
-class Busy:
+class Busy(Struct, frozen=True):
     """A kernel thread of the driver, and its share of a CPU during half a second."""
 
     pid: int

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.gpu import LINKS_BEGIN, NVML
 from rigwright.facts.smi import LOST, answered
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """The position of an NVIDIA device on the PCI bus. `host_bridge`: pci0000:00; `bridges`: all bridges from the root port down.
 
     `numa_node`: None if the firmware does not report it. `is_gpu`: a display device; the others are NVSwitches.
@@ -63,8 +63,7 @@ places = Fact("topology.places", script(_PLACES, reads=True), _places)
 """Every GPU and NVSwitch on the bus, with or without a driver; () without any."""
 
 
-@dataclass(frozen=True)
-class NvLink:
+class NvLink(Struct, frozen=True):
     """One end of an NVLink. `gb_s`: GB/s in one direction, None if it is down; `peer`: a bus id, "" if unknown."""
 
     uuid: str

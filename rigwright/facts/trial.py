@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable, Unreadable, grub
 from rigwright.facts.kernel import TRIAL_WORDS
 from rigwright.facts.run_record import run_id
@@ -52,8 +52,7 @@ echo "--cfg"; exec cat "$cfg"
 """
 
 
-@dataclass(frozen=True)
-class Boot:
+class Boot(Struct, frozen=True):
     """How a host boots, as far as a trial needs it.
 
     `command_line`: /proc/cmdline as it is. `grubenv`, `custom`: kind (file, link, other, none) and size of grubenv and of custom.cfg.
@@ -135,8 +134,7 @@ boot = Fact("trial.boot", script(_READ_BOOT, timeout_s=150), _boot)
 """How the host boots. Slow where grub-probe is; so it is read only when a reboot is due."""
 
 
-@dataclass(frozen=True)
-class Obstacle:
+class Obstacle(Struct, frozen=True):
     """Why a boot cannot be tried on a host, and what a person can do about it ("" for nothing)."""
 
     found: str
@@ -320,8 +318,7 @@ Words = Mapping[str, tuple[str, ...]]
 Stage = Literal["prepared", "armed", "running", "permanent", "returned", "not tried", "left"]
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """How far a trial on the host has come.
 
     `stage`: `prepared`: what ran is kept and is the default, the new state was not booted; `armed`: the next boot is the trial;
@@ -426,8 +423,7 @@ trial = Fact("trial.trial", script(_READ_TRIAL, reads=True), _trial)
 """The trial that is on the host; None for none."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The last trial that did not become permanent: its run, when (UTC, by the clock of the controller), what was tried, and why it ended."""
 
     run: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from rigwright.checks import ranked
 from rigwright.core.errors import HostError, RigwrightError

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from rigwright.catalogue.summary import counted_ids
 from rigwright.checks import Finding
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.history.json_diff import compared
 
 Findings = dict[str, list[Finding]]
@@ -20,8 +20,7 @@ Findings = dict[str, list[Finding]]
 Gpus = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """A machine that answered: its facts by name as JSON types, and those of an earlier run ({} without one).
 
     `groups`: of the inventory, the nearest last. `held`: the GPU values that its playbook sets; the plan compares them, so they
@@ -43,8 +42,7 @@ def _finding(
     return Finding(subject, "fail", seen or "nothing", expected or "nothing", cause, "", source, check=check)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """A host and a bus id."""
 
     host: str

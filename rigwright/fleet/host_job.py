@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, unexpected
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
 from rigwright.engine import run_owner
 from rigwright.engine.events import ActivityStarted, Event
@@ -34,8 +35,7 @@ def no_events(_event: Event) -> None:
     """No-op event sink."""
 
 
-@dataclass
-class HostJob:
+class HostJob(Struct):
     """A host in a run. `report` is replaced by a new one after each action; only the package fleet replaces it.
 
     `tell` shows an event that is not part of the report. `stage` shows progress. `left_in` is the critical section that a second Ctrl-C abandoned. `to_connect`: the first action connects to the host.

@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import field
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from msgspec import Struct, field
+
 from rigwright.core import child_processes, interruption
 from rigwright.core.errors import RigwrightError, Unreachable, unexpected
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.events import HostFinished, Note
 from rigwright.engine.report import HostReport
 from rigwright.fleet.host_job import HostAction, HostJob, leave, left_behind, run_action
@@ -141,8 +141,7 @@ class Places:
             self._free.release()
 
 
-@dataclass
-class HostPool:
+class HostPool(Struct):
     """Hosts that were submitted to threads, and which of them have not ended.
 
     A future that could be cancelled had not begun. `on_end`, and then `enough`, is called after each host, one call

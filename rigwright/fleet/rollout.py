@@ -6,20 +6,19 @@ import hashlib
 import json
 import re
 from collections.abc import Container, Sequence
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts.plain import plain
 
 _SIZES = "numbers of hosts, or percents of them, such as 1,10%,100%"
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(Struct, frozen=True):
     """The size of a batch: a number of hosts, or a percentage of all hosts of the rollout."""
 
     number: int
@@ -54,8 +53,7 @@ def batches(hosts: Sequence[str], of: Sequence[Size]) -> tuple[tuple[str, ...], 
     return tuple(result)
 
 
-@dataclass(frozen=True)
-class Rollout:
+class Rollout(Struct, frozen=True):
     """A rollout: its files, its hosts in batches, and the hosts that are done (`fleet/journal.py`).
 
     `run`: the run that began it; `runs`: that one and those that continued it, in order. `max_fail`: None for no limit. `done`: for each host
@@ -81,8 +79,7 @@ class Rollout:
         return tuple(name for name in self.hosts if name not in self.done)
 
 
-@dataclass
-class Rolling:
+class Rolling(Struct):
     """A rollout while a run works on it: its state, the batch sizes of a new one (none when it is resumed), why it stopped."""
 
     state: Rollout

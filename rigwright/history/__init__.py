@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core.errors import HistoryError, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.history import database as history_database
 from rigwright.history import diff, machines, samples, writer
 from rigwright.history.database import HISTORY, file, set_aside
@@ -38,8 +39,7 @@ _KNOWN = {
 """By table the rows of `History.known`."""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A fact's value as JSON types, the times (UTC) when it was first and last seen, and the run that first saw it."""
 
     value: Any
@@ -48,8 +48,7 @@ class Seen:
     run: str
 
 
-@dataclass(frozen=True)
-class HostSummary:
+class HostSummary(Struct, frozen=True):
     """The result of one host in a run: its status as in the JSON document, counts of changes and of failed findings."""
 
     name: str
@@ -59,8 +58,7 @@ class HostSummary:
     failed: int
 
 
-@dataclass(frozen=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     """The summary of one run. `started` is in UTC, and `seconds` is the duration."""
 
     id: str

@@ -7,7 +7,8 @@ import json
 import sqlite3
 from collections.abc import Iterator
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+
 from rigwright.history.json_diff import compared
 
 ATTEMPT = "try"
@@ -21,8 +22,7 @@ MEASURED = (FIGURES, "training_smoke.trained", "nodes.links", "nccl.tested")
 so they are not listed one by one: a reader compares them by what counts."""
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """One difference of a host: a value inside a fact (`kind` fact) or a change that a run made (`kind` change)."""
 
     at: datetime.datetime

@@ -6,11 +6,12 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import asdict, field, replace
 from functools import cached_property
 from typing import Any
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
+
 from rigwright.core.machine_identity import MachineIdentity
 
 TABLES = (
@@ -26,8 +27,7 @@ CHECK = "history.machine"
 """The name of the check whose finding tells of a machine that is new under its name."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """A name and an address in the inventory, and when (seconds since 1970) a machine was first and last seen there."""
 
     name: str
@@ -37,8 +37,7 @@ class Place:
     told: bool
 
 
-@dataclass(frozen=True)
-class RecordedMachine:
+class RecordedMachine(Struct, frozen=True):
     """A machine of the history. `name` and `address` are the last ones of `places`. `baseline`: None if no run recorded one."""
 
     id: int
@@ -59,8 +58,7 @@ class RecordedMachine:
         return tuple(place for place in self.places if place.name == name)
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """The machine of the history that a host is; None for a new one. The other keys tell what no finding has told yet.
 
     `former`: the place of the machine before it got its name. `predecessor`: another machine that had the name, and
@@ -81,8 +79,7 @@ class Match:
         return bool(self.former or self.predecessor or self.shared)
 
 
-@dataclass(frozen=True)
-class RecordedMachines:
+class RecordedMachines(Struct, frozen=True, dict=True):
     """The machines of the history. `present`: the names of the hosts of this run."""
 
     machines: tuple[RecordedMachine, ...] = ()

@@ -11,9 +11,10 @@ import contextlib
 import re
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core import lazy_re
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import number
 
 _NAME = r"\w[\w.-]{0,252}"
@@ -26,8 +27,7 @@ PLACE = "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20; IPv6 in brack
 """What a text such as that of `--address` must be."""
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """Where to log in. `user`: "" if it is not given; `port`: 0 if it is not given."""
 
     address: str

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import sealed
 from rigwright.core.yaml_source import Mapping, Tags, loads, text
 from rigwright.inventory import ini, yaml
@@ -86,8 +87,7 @@ def _is_yaml(content: str) -> bool:
     return bool(re.match(r"---|\{|[^\[\s][^\s=]*:(\s|$)", first))
 
 
-@dataclass(frozen=True)
-class VaultFile:
+class VaultFile(Struct, frozen=True):
     """A file of variables that ansible-vault encrypted as a whole."""
 
     path: str

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any
 
+from msgspec import Struct, field
+
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import number
 
 Given = dict[str, tuple[Any, str]]
@@ -17,8 +17,7 @@ DEEPEST = 100
 PRIORITY = "ansible_group_priority"
 
 
-@dataclass
-class Group:
+class Group(Struct):
     """A group. `hosts` and `children` map its own hosts and child groups to the place where each was named (FILE:LINE).
 
     Of two groups of the same depth, the group with the higher `priority` has precedence.
@@ -32,17 +31,16 @@ class Group:
     priority: int = 1
 
 
-@dataclass
-class Declared:
+class Declared(Struct):
     """All groups and hosts, in the order in which they were first named."""
 
     groups: dict[str, Group] = field(default_factory=lambda: {name: Group(name) for name in ("all", "ungrouped")})
     hosts: dict[str, Given] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
-    _lines: list[tuple[str, str]] = field(default_factory=list, init=False, repr=False)
+    _lines: list[tuple[str, str]] = field(default_factory=list)
     """Each group that was put into another, as (parent, child), in the order of the files."""
-    _depths: dict[str, int] = field(default_factory=dict, init=False, repr=False)
-    _direct: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False)
+    _depths: dict[str, int] = field(default_factory=dict)
+    _direct: dict[str, list[str]] = field(default_factory=dict)
     """The groups that name each host."""
 
     def __post_init__(self) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core.desired import variable_names
 from rigwright.core.errors import InputError, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.secrets import SHORTEST, Secret, is_name
 from rigwright.core.templating import has_template, settled
@@ -79,15 +80,14 @@ class Host:
         return f"{user}@{self.address}" if user else self.address
 
 
-@dataclass(frozen=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """Hosts and groups in file order. `groups`: all hosts of each group, `children`: child groups, `own`: direct hosts."""
 
     path: Path
     hosts: Mapping[str, Host]
     groups: Mapping[str, tuple[str, ...]]
-    children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    children: Mapping[str, tuple[str, ...]] = {}
+    own: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def rigs(self) -> Path:

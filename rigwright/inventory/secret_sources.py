@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from dataclasses import field
 from typing import Any, ClassVar
+
+from msgspec import Struct, field
 
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import SHORTEST
 
 COMMAND_S = 60.0
@@ -23,58 +23,51 @@ PASSWORD_FIX = f"--vault-password-file FILE, or {PASSWORD_VARIABLE}, opens {{}}"
 """What to type when something is encrypted and no password is given."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a secret comes from. `where`: FILE:LINE of the inventory, for messages; not part of what it is."""
+class Source(Struct, frozen=True):
+    """Where a secret comes from."""
 
     shortest: ClassVar[int] = SHORTEST
     """The number of characters that it must have."""
 
-    def read(self) -> str:
-        """Returns the text. Raises InputError."""
+    def read(self, where: str) -> str:
+        """Returns the text. `where`: FILE:LINE of the inventory, for messages. Raises InputError."""
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Environment(Source):
+class Environment(Source, frozen=True):
     """A variable of the environment. It is taken out of it, so that no program that rigwright starts inherits it."""
 
     name: str
-    where: str = field(compare=False)
 
     def take(self) -> None:
         """Moves the variable from the environment into this process."""
         if self.name in os.environ:
             _environment[self.name] = os.environ.pop(self.name)
 
-    def read(self) -> str:
+    def read(self, where: str) -> str:
         self.take()
         if not _environment.get(self.name):
             found = f"the environment variable {self.name}, from which a secret comes, is not set"
-            raise InputError(self.where, found, "a value", f"export {self.name}=..., in the shell that starts this")
+            raise InputError(where, found, "a value", f"export {self.name}=..., in the shell that starts this")
         return _environment[self.name]
 
 
-@dataclass(frozen=True)
-class PrivateFile(Source):
+class PrivateFile(Source, frozen=True):
     """A file that only its owner can read; its content without the last newline."""
 
     path: str
-    where: str = field(compare=False)
 
-    def read(self) -> str:
-        return read_private(self.path, self.where).rstrip("\n")
+    def read(self, where: str) -> str:
+        return read_private(self.path, where).rstrip("\n")
 
 
-@dataclass(frozen=True)
-class FirstLine(Source):
+class FirstLine(Source, frozen=True):
     """The first line that a command prints. No shell runs it."""
 
     argv: tuple[str, ...]
-    where: str = field(compare=False)
 
-    def read(self) -> str:
-        return output(self.argv, self.where).split("\n", 1)[0].rstrip("\r")
+    def read(self, where: str) -> str:
+        return output(self.argv, where).split("\n", 1)[0].rstrip("\r")
 
 
 def read_private(path: str, where: str) -> str:
@@ -148,8 +141,7 @@ def _last(errors: bytearray) -> str:
     return f": {text[-300:]}" if text else ""
 
 
-@dataclass
-class _Answer:
+class _Answer(Struct):
     lock: threading.Lock = field(default_factory=threading.Lock)
     text: str | None = None
     error: InputError | None = None
@@ -167,14 +159,14 @@ def forget() -> None:
         _environment.clear()
 
 
-def asked(source: Source) -> str:
-    """The text of a source, which is read once per process. Raises InputError, each time the same."""
+def asked(source: Source, where: str) -> str:
+    """The text of a source, which is read once per process. Raises InputError, each time the same, with the `where` of the first time."""
     with _lock:
         answer = _answers.setdefault(source, _Answer())
     with answer.lock:
         if answer.text is None and answer.error is None:
             try:
-                answer.text = _long_enough(source.read(), source)
+                answer.text = _long_enough(source.read(where), source.shortest, where)
             except InputError as error:
                 answer.error = error
     if answer.text is None:
@@ -183,10 +175,10 @@ def asked(source: Source) -> str:
     return answer.text
 
 
-def _long_enough(text: str, source: Any) -> str:
+def _long_enough(text: str, shortest: int, where: str) -> str:
     """The text. Raises InputError for an empty or short one."""
-    if len(text) >= source.shortest:
+    if len(text) >= shortest:
         return text
     found = f"the secret has {len(text)} characters" if text else "the secret is empty"
-    expected = f"{source.shortest} or more: a shorter one cannot be hidden in what is printed"
-    raise InputError(source.where, found, expected, "choose a longer one, or correct its source")
+    expected = f"{shortest} or more: a shorter one cannot be hidden in what is printed"
+    raise InputError(where, found, expected, "choose a longer one, or correct its source")

@@ -13,7 +13,6 @@ from typing import Any
 from rigwright.core import lazy_re
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
 from rigwright.inventory.secret_sources import PASSWORD_FIX, Source, asked, output, read_private
 
@@ -31,7 +30,7 @@ def decrypted(text: str, password_file: str, where: str) -> str:
     if not _FORM.fullmatch("\n".join(lines)):
         raise InputError(where, "what ansible-vault encrypted is damaged", "the text that ansible-vault wrote")
     library = _library(where)
-    password = Secret(asked(Password(str(Path(password_file).expanduser()))))
+    password = Secret(asked(Password(str(Path(password_file).expanduser())), "--vault-password-file"))
     try:
         opened = library.VaultLib([("default", library.VaultSecret(password.reveal().encode()))])
         plain: bytes = opened.decrypt("\n".join(lines).encode())
@@ -47,18 +46,16 @@ def decrypted(text: str, password_file: str, where: str) -> str:
 _FORM = lazy_re.compile(r"\$ANSIBLE_VAULT;1\.[12];[A-Z0-9]+(;[^\n]*)?(\n[0-9a-f]+)+\n*")
 
 
-@dataclass(frozen=True)
-class Password(Source):
+class Password(Source, frozen=True):
     """The password of ansible-vault: in a private file, or printed by a program, as Ansible reads it."""
 
     file: str
-    where = "--vault-password-file"
     shortest = 1
 
-    def read(self) -> str:
+    def read(self, where: str) -> str:
         """The password. Raises InputError."""
         is_program = os.path.isfile(self.file) and os.access(self.file, os.X_OK)
-        text = output((os.path.abspath(self.file),), self.where) if is_program else read_private(self.file, self.where)
+        text = output((os.path.abspath(self.file),), where) if is_program else read_private(self.file, where)
         return text.strip()
 
 

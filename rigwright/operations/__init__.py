@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from msgspec import Struct
+
 from rigwright.core.change import Change, Note
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.plugin_name import plugin_name
 
 F = TypeVar("F", bound=Callable[..., Iterator[Change | Note]])
@@ -21,8 +22,7 @@ declared = _DECLARATIONS.get
 """The declaration of MODULE.FUNCTION; None if its module is not imported or declares no such function."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Declaration:
+class Declaration(Struct, frozen=True, kw_only=True):
     """What an operation declares; `operation` is the decorator.
 
     `affects_p2p`: after its changes the GPUs may reach each other in another way, so the host owes the

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from msgspec import Struct
+
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.host_folders import RUNS, STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Facts, footprint, grub
 from rigwright.facts import systemd as units
 from rigwright.facts.footprint import ORIGINALS, OwnFile
@@ -34,8 +35,7 @@ case $folder in */rigwright) rm -rf ./__pycache__; cd / && rmdir -- "$folder" 2>
 """
 
 
-@dataclass(frozen=True)
-class _Consequence:
+class _Consequence(Struct, frozen=True):
     """The command that must run after files of a directory are gone, and how the plan shows it.
 
     `command` and `subject` get the release of the kernel that boots next. `reboot`: a reboot puts it in force.

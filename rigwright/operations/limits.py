@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue import Model
@@ -343,4 +345,4 @@ def _rules(facts: Facts, limits: Limits, slots: dict[BusId, str] | None) -> list
 
 
 def _given(limits: GpuLimits) -> dict[str, object]:
-    return {key: value for key, value in asdict(limits).items() if value is not None}
+    return {key: value for key, value in to_builtins(limits).items() if value is not None}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from msgspec import Struct
+
 from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command, script
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.facts import Facts, Unavailable, dpkg, footprint, own_packages, system
 from rigwright.facts.own_packages import Installed, OwnPackage
@@ -22,8 +23,7 @@ _MOST_NAMED = 12
 _OLDER = "an earlier version of rigwright installed packages and did not record them"
 
 
-@dataclass(frozen=True)
-class _Removal:
+class _Removal(Struct, frozen=True):
     """The packages that go, with their versions; those that left only configuration; why others stay (TEXT: names); notes besides."""
 
     go: dict[str, str]

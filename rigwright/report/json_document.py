@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import field, fields
 from typing import Any, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from rigwright.checks import VERDICTS, Finding, problems
 from rigwright.core import features, secrets
@@ -14,7 +16,6 @@ from rigwright.core.change import Change
 from rigwright.core.control_characters import escaped
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
 from rigwright.core.host_result import HostResult, HostStatus
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.program_name import as_typed
 from rigwright.engine.events import Event
@@ -28,8 +29,7 @@ from rigwright.inventory.model import Host
 SCHEMA = 2
 
 
-@dataclass(frozen=True)
-class RunMetadata:
+class RunMetadata(Struct, frozen=True):
     """When a run began (UTC), and the paths of its playbook and inventory, "" where there is none."""
 
     started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.timezone.utc))
@@ -69,7 +69,7 @@ def _error(error: RigwrightError | None) -> dict[str, str] | None:
 
 
 def _findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    return [{**plain(finding), "fix": as_typed(finding.fix)} for finding in findings]
+    return [{"check": finding.check, **plain(finding), "fix": as_typed(finding.fix)} for finding in findings]
 
 
 _COMPARED = ("status", "error", "verdict", "problems", "owed", "findings", "fleet", "measured")
@@ -170,7 +170,7 @@ _STEP = {"name": str, "status": str, "reason": str, "notes": list}
 _CHANGE = {
     **dict.fromkeys(("step", "action", "subject", "before", "after", "leads_to"), str), "disruptive": bool, "done": bool
 }  # fmt: skip
-_FINDING = dict.fromkeys((each.name for each in fields(Finding)), str)
+_FINDING = dict.fromkeys(Finding.__struct_fields__, str)
 """The types of the values of a row."""
 
 
@@ -183,7 +183,7 @@ def over_time() -> dict[str, Any]:
 
 
 def _event(at_s: float, event: Event) -> dict[str, Any]:
-    values = {key: plain(value) for key, value in vars(event).items() if key not in ("host", "changes")}
+    values = {key: plain(value) for key, value in asdict(event).items() if key not in ("host", "changes")}
     rounded = {key: round(value, 3) if isinstance(value, float) else value for key, value in values.items()}
     return {"at_s": round(at_s, 3), "event": event.kind, **rounded}
 

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -13,7 +14,6 @@ from rich.segment import Segment
 from rich.text import Text
 
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import events
 
 MAX_HEADINGS = 8
@@ -33,8 +33,7 @@ _STATES = {
 """The states of a host in the order of their lines, each with its mark and style."""
 
 
-@dataclass
-class _HostLine:
+class _HostLine(Struct):
     """What a host does, since when (monotonic), the last output of that, and how the host ended ("" while it runs)."""
 
     activity: str = ""

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core import atomic_files, features, numbers, terminal_stream
 from rigwright.core.errors import RigwrightError, UsageError, unexpected
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.report import json_document
 from rigwright.report.lazy_terminal import Output
 
 
-@dataclass(frozen=True)
-class Files:
+class Files(Struct, frozen=True):
     """The files to write, "" for none. `reload`: the seconds after which a browser loads the page again, "" for never."""
 
     json: str = ""
@@ -29,7 +28,7 @@ class Files:
     @classmethod
     def of(cls, options: object) -> Files:
         """The files that options of these names give."""
-        return cls(**{file.name: getattr(options, file.name, "") for file in fields(cls)})
+        return cls(*(getattr(options, name, "") for name in cls.__struct_fields__))
 
 
 def require_writable(files: Files) -> None:

@@ -10,15 +10,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core.control_characters import visible
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.report import BAD
 
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """A value with the name of its metric and its labels."""
 
     name: str

@@ -9,8 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from rigwright.checks import Finding
 from rigwright.core import host_ranges

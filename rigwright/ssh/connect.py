@@ -16,12 +16,12 @@ from functools import partial
 from typing import IO, Any
 
 import paramiko
+from msgspec import Struct
 from paramiko.ssh_exception import IncompatiblePeer
 
 from rigwright.core import deadlines
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostKeyRefused, LoginRefused, Unreachable
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.inventory.model import Host
 from rigwright.ssh import algorithms, route
 from rigwright.ssh import known_hosts as ssh_known_hosts
@@ -324,8 +324,7 @@ def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) 
     raise failed
 
 
-@dataclass(frozen=True)
-class OfferedKey:
+class OfferedKey(Struct, frozen=True):
     """The host key that a host or a gateway on its way offers.
 
     `name`: its name in known_hosts. `records`: the keys of that name in all files of known hosts, those that count first.

@@ -7,15 +7,14 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 
 import paramiko
+from msgspec import Struct, field
 from paramiko.agent import AgentSSH
 
 from rigwright.core.errors import RigwrightError
-from rigwright.core.lazy_dataclasses import dataclass
 
 _LARGEST_KEY_BYTES = 1 << 20
 _AGENT_S = 20.0
@@ -49,8 +48,7 @@ class _Agent(AgentSSH):
         self._close()  # type: ignore[attr-defined]
 
 
-@dataclass
-class Identities:
+class Identities(Struct):
     """The keys of one login.
 
     `files`: key files. `named`: whether the inventory or ssh_config names them. `only`: whether no other key may be used.

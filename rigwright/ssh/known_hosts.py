@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import paramiko
+from msgspec import Struct
 from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
 from rigwright.core import atomic_files
 from rigwright.core.errors import UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 
 
 class _Line(NamedTuple):
@@ -40,8 +40,7 @@ COMPARED = "the same command with --yes, once the key is compared"
 """How the command goes on after a person has compared a new key."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True):
     """A key of a known_hosts file, with the name that it was looked up by, and the number of its line."""
 
     path: Path

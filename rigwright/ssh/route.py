@@ -14,9 +14,9 @@ from typing import Any
 
 import paramiko
 from fabric import Config, Connection
+from msgspec import Struct
 
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.inventory import endpoint
 from rigwright.inventory.endpoint import Endpoint
@@ -30,8 +30,7 @@ _MOST_HOPS = 16
 _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
 
 
-@dataclass
-class Hop:
+class Hop(Struct, dict=True):
     """The host or a gateway. `connection`: not open yet; Fabric knows nothing of ssh_config and of any key.
 
     `known_as`: its name in known_hosts. `files`: those of known hosts, the first that has a key counts. `revoked`: the file of

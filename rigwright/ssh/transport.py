@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rigwright.core import deadlines, interruption
 from rigwright.core.command import LOGIN, Command, Result
 from rigwright.core.errors import Interrupted, Unreachable
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import batch_script, channel_io, sudo
@@ -32,8 +32,7 @@ FRESH_S = 10.0
 """So long an answer that was read ahead stands for the host as it is."""
 
 
-@dataclass(frozen=True)
-class _Ahead:
+class _Ahead(Struct, frozen=True):
     """Answers to commands that were read ahead and not used yet, and when they came, in seconds of the monotonic clock."""
 
     answers: dict[Command, Result] = field(default_factory=dict)

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
 
 from rigwright.core.errors import UsageError
 from rigwright.core.schema import convert
@@ -17,8 +18,7 @@ from rigwright.features.explain.topics import Explanation, explain
 FILE = Path(__file__).with_name("error_texts.yml")
 
 
-@dataclass(frozen=True)
-class ErrorText:
+class ErrorText(Struct, frozen=True):
     """A text, and what must be, and must not be, in the answer to it; error_texts.yml documents the keys."""
 
     text: str
@@ -32,12 +32,11 @@ class ErrorText:
     likely: bool = False
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The entries that explain a text, first cause first: keys of symptoms, xid.NUMBER, or titles."""
 
     keys: tuple[str, ...]
-    explanations: tuple[Explanation, ...] = field(repr=False)
+    explanations: tuple[Explanation, ...]
 
     def words(self, count: int | None = None) -> str:
         """The words of the first `count` explanations, or of all."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from rigwright import catalogue
 from rigwright.catalogue import gpus, loader
@@ -120,9 +120,9 @@ def test_recommended_is_a_long_term_branch(keys: list[str], recommended: str) ->
 
 
 def test_recommended_has_releases_and_is_supported_longest() -> None:
-    newest = dataclasses.replace(catalogue.model("rtx-3090"), first_branch=585)
+    newest = structs.replace(catalogue.model("rtx-3090"), first_branch=585)
     assert fit({"": newest}).recommended == "595"  # 590 and 610 have ended, and nobody says when 615 and 620 end
-    only = dataclasses.replace(newest, first_branch=700)
+    only = structs.replace(newest, first_branch=700)
     with pytest.raises(
         HostError, match="no driver branch that is known drives the NVIDIA GeForce RTX 3090, branches 700"
     ):

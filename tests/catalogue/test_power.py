@@ -6,12 +6,12 @@ import json
 import os
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.console import Console
 
 from rigwright import catalogue

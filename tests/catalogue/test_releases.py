@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue import loader, releases

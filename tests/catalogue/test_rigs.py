@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter
 from itertools import combinations
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from msgspec import structs
 
 from rigwright import catalogue
 from rigwright.catalogue.rigs import Kind, Rig
@@ -70,7 +70,7 @@ def test_it_is_what_it_was_meant_to_be(name: str) -> None:
     assert (sum(rig.links.values()), rig.nvswitches) == (case.get("links", 0), case.get("nvswitches", 0))
     assert (rig.bandwidth_gb_s, rig.all_reduce_gb_s) == (case.get("bandwidth_gb_s", {}), case.get("all_reduce_gb_s"))
     assert (rig.limits.power_limit_w if rig.limits else None) == case.get("power_limit_w")
-    assert (dataclasses.asdict(rig.scaling) if rig.scaling else None) == case.get("scaling")
+    assert (structs.asdict(rig.scaling) if rig.scaling else None) == case.get("scaling")
     assert rig.key == name
     assert rig.title.strip()
     assert rig.p2p.why.strip()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from rigwright.checks import Finding, of_symptom, unknown
 from rigwright.checks.gpu import answering, limits_in_force

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from rigwright import catalogue, inventory
@@ -319,7 +320,7 @@ def test_a_machine_with_a_screen_gets_the_full_set(
     monkeypatch.setattr(prompt, "answer", lambda question: answer if "X and Wayland" in question else "")
     for unlisted in (UNLISTED, {}):
         seen = _seen(["rtx-3090"], loaded="580.95.05", unlisted=unlisted)
-        seen = dataclasses.replace(seen, graphical=graphical, screen_gpu=screen_gpu)
+        seen = structs.replace(seen, graphical=graphical, screen_gpu=screen_gpu)
         files = init._described(BOX, tmp_path, seen, Console(quiet=True), TODAY)
         found = loads(files[tmp_path / "host_vars" / "box.yml"], "box.yml")
         assert found["driver"].get("display") is drafted

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from rigwright import inventory
 from rigwright.cli import inventory_line, runner

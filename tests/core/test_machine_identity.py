@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import pytest
+from msgspec import structs
 
 from rigwright.core.machine_identity import MachineIdentity
 
@@ -55,7 +55,7 @@ def test_the_machine_id_itself_is_not_kept() -> None:
     identity = MachineIdentity.read(UUID.upper(), "MH19S00123", f"{ID}\n")
     assert ID not in repr(identity)
     assert identity.machine_id_hash != MachineIdentity.read("", "", OTHER_ID).machine_id_hash
-    assert MachineIdentity.of(dataclasses.asdict(identity)) == identity
+    assert MachineIdentity.of(structs.asdict(identity)) == identity
     assert [MachineIdentity.of(value) for value in (None, [], "text", {"board_serial": 7})] == [MachineIdentity()] * 4
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from rigwright.core.typed_json import Codec
+from rigwright.core.typed_json import typed
+from rigwright.facts.plain import plain
 from rigwright.features.try_.attempt import (
     FOLLOWS,
     KEEP_IF,
@@ -138,4 +138,4 @@ def test_the_measurement_of_the_state_that_a_run_left(tried: Attempt, stands: Me
 
 def test_it_survives_the_history() -> None:
     tried = Attempt("driver: 580", "note", BASE, HANGS, "run", compared(BASE, HANGS), "", "back", "it hangs")
-    assert Codec().read(Codec().write(tried, Attempt), Attempt) == tried
+    assert typed(plain(tried), Attempt) == tried

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 
 import pytest
+from msgspec import structs
 
 from rigwright.checks import Finding, machine
 from rigwright.core.command import Command, Result
@@ -24,7 +24,7 @@ NOON = 1793534400.0  # 2026-11-01 12:00 UTC
 SERIAL = MachineIdentity(board_serial="MH19S00123")
 OLD = RecordedMachine(
     1, "gpu1", "192.0.2.1", SERIAL, False, (Place("gpu1", "192.0.2.1", NOON - 1, NOON, True),),
-    dataclasses.asdict(Past(64000, 1, 8, gpus=("0000:01:00.0 2204", "0000:02:00.0 2204"))),
+    structs.asdict(Past(64000, 1, 8, gpus=("0000:01:00.0 2204", "0000:02:00.0 2204"))),
 )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def test_names_that_share_an_identity() -> None:
 
 
 def test_a_machine_that_took_the_name_of_another() -> None:
-    new = dataclasses.replace(OLD, name="gpu7")
+    new = structs.replace(OLD, name="gpu7")
     (finding,) = identity.of(Match(OLD, OLD.places[0], new, NOON), "gpu2", SERIAL)
     assert finding.seen == "the machine that was gpu1 until 2026-11-01"
     assert finding.cause == (

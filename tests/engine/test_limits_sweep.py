@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError, UsageError

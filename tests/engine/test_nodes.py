@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright.core.errors import HostError
 from rigwright.facts.network import HcaPort, Interface, Network, Route

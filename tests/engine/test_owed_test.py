@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright import operations
 from rigwright.checks import Finding, p2p

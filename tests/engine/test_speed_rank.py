@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import statistics
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright.engine.measured_gpu import MeasuredGpu
 from rigwright.features.stress import speed_rank

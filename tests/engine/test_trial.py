@@ -7,11 +7,11 @@ import re
 import subprocess
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from lab.host.boot import choose, write_grubenv
 from rigwright.core.change import Change

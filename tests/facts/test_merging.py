@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import time
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rigwright.core.command import Command, Result, command, script
 from rigwright.facts import Fact, dpkg, files, merging, parsed, systemd
@@ -207,7 +207,7 @@ def test_units_and_their_files(tmp_path: Path) -> None:
     assert together[3] == single[3] == systemd.Unit("loaded", "inactive", "dead", "enabled", False)
     for found, expected in zip(together[:3], single[:3], strict=True):
         assert abs(found.started_s - expected.started_s) < 5
-        assert dataclasses.replace(found, started_s=0.0) == dataclasses.replace(expected, started_s=0.0)
+        assert structs.replace(found, started_s=0.0) == structs.replace(expected, started_s=0.0)
     assert [found.active for found in together[:3]] == [True, False, True]
     assert [found.newest_file_s > 0 for found in together[:3]] == [True, True, False]
     assert one.answers(Result(0, b"ActiveState=active\n\nnow=1\nup=1\n"), commands) == [None] * 4

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from rigwright.core.command import Result
 from rigwright.core.frozen_dict import FrozenDict
 from rigwright.facts.repeated_answers import RepeatedAnswers, unchangeable
 
 
-@dataclasses.dataclass(frozen=True)
-class Fixed:
+class Fixed(Struct, frozen=True):
     name: str
     parts: Any = ()
 
 
-@dataclasses.dataclass
-class Loose:
+class Loose(Struct):
     name: str
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright.checks import Finding
 from rigwright.cli.provision import exit_code
@@ -70,10 +71,10 @@ def test_provision_tests_only_what_is_owed(host: Hosts) -> None:
     job = host.does(actions.provision_host, wheels="none")
     assert (host.tests, len(job.report.owed), job.report.findings[0].verdict) == ([], 1, "warn")
     assert (exit_code(job.report), job.report.exit_code) == (2, 0), "provision proved nothing; verify only tells"
-    decided = replace(job.report, host=replace(job.report.host, variables={"p2p_wheels": "none"}))
+    decided = replace(job.report, host=dataclasses.replace(job.report.host, variables={"p2p_wheels": "none"}))
     assert exit_code(decided) == 0, "its owner decided against the test in the inventory"
     for layouts, code in (({"all": ["3g.20gb"]}, 0), ({"all": []}, 2), (False, 2)):
-        split = replace(job.report, host=replace(job.report.host, variables={"mig": layouts}))
+        split = replace(job.report, host=dataclasses.replace(job.report.host, variables={"mig": layouts}))
         assert exit_code(split) == code, "with MIG on the test cannot run"
     job = host.does(actions.provision_host, wheels="")
     assert (len(host.tests), host.tests[0].quick, job.report.owed, host.recorded) == (1, False, (), True)

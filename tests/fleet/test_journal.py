@@ -9,10 +9,10 @@ import stat
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright.core import sqlite_files
 from rigwright.core.errors import UsageError
@@ -81,7 +81,7 @@ def test_a_second_controller_is_refused_while_the_first_is_alive() -> None:
         assert f"run r1 is at work on gpu[01:04] (process {os.getpid()} of this machine)" in said
         assert f"kill {os.getpid()}; then provision --resume continues it" in said
     replaced = (
-        "import dataclasses; journal.begin(dataclasses.replace(R, run='r2', runs=('r2',), host='other', hosts={}))"
+        "from msgspec.structs import replace; journal.begin(replace(R, run='r2', runs=('r2',), host='other', hosts={}))"
     )
     assert "run r1 is at work on gpu04 (process" in elsewhere(replaced.format("('gpu04', 'gpu05')"))
     assert elsewhere(replaced.format("('gpu05',)")) == ""

@@ -6,11 +6,11 @@ import json
 import signal
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright import operations
 from rigwright.core import interruption

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.history import History

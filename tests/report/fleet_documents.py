@@ -6,6 +6,8 @@ import datetime
 import math
 from typing import Any
 
+from msgspec.structs import replace
+
 from rigwright import catalogue
 from rigwright.catalogue import lifecycle
 from rigwright.facts import driver, system
@@ -74,7 +76,7 @@ def _card(host: int, at: int, load: float, **more: Any) -> Card:
         at, temperature_c=warm, power_w=round(30 + (limit - 40) * load + at, 1), utilization_percent=int(98 * load),
         memory_used_mib=int(more["memory_mib"] * load * 0.9), **more,
     )  # fmt: skip
-    return Card(**{**vars(some), "uuid": uuid(host, at)})
+    return replace(some, uuid=uuid(host, at))
 
 
 def _readings(host: int, at: int, card: Card) -> list[list[float]]:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from rigwright.core.program_name import as_typed
-from rigwright.core.typed_json import Codec
+from rigwright.core.typed_json import typed
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.measured_gpu import MeasuredGpu, MeasuredGpus
 from rigwright.features.accept import table as accept
@@ -19,7 +19,7 @@ from tests.report import run_documents as made
 
 
 def shown(host: dict[str, Any], measured: list[dict[str, Any]], columns: int) -> str:
-    rows = Codec().read(measured, tuple[MeasuredGpu, ...])
+    rows = typed(measured, tuple[MeasuredGpu, ...])
     report = reports.report(Host("servbadge", (), {}), MachineResult(host["machine"]), MeasuredGpus(rows), status="ok")
     out = io.StringIO()
     accept.show(Console(file=out, width=columns, force_terminal=True, color_system=None), [report])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Mapping
 
@@ -64,4 +63,4 @@ def test_gpus_are_one_group_and_equal_fields_are_shown_once() -> None:
     assert rows["persistence"] == "yes"
     pair = "memory_mhz 877, graphics_mhz"
     assert rows["application_clocks"] == f"{pair} 1005; {pair} 1005; {pair} 1380; none"
-    assert len(lines) == 1 + len(dataclasses.fields(Gpu))
+    assert len(lines) == 1 + len(Gpu.__struct_fields__)

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from rigwright.core.program_name import as_typed
-from rigwright.core.typed_json import Codec
+from rigwright.core.typed_json import typed
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.measured_gpu import MeasuredGpu, MeasuredGpus
 from rigwright.features.fleet_report import speed_table as fleet_speed
@@ -23,7 +23,7 @@ def shown(hosts: dict[str, Any], columns: int) -> str:
         reports.report(
             Host(name, (), {}),
             MachineResult(host["machine"] or {}),
-            MeasuredGpus(Codec().read(host["measured"] or [], tuple[MeasuredGpu, ...])),
+            MeasuredGpus(typed(host["measured"] or [], tuple[MeasuredGpu, ...])),
         )
         for name, host in hosts.items()
     ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright.checks import Finding, Verdict
 from rigwright.cli import provision_hosts

@@ -10,11 +10,11 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue.symptoms import _FLAGS, SEARCHED_CHARACTERS, _compiled, searched_part

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ OF_ONE_HOST: Mapping[str, Callable[[str], str]] = {
     "an error that is none": of_host(error=["x"]),
     "an error without its exit code": of_host(error=dict.fromkeys(("where", "found", "expected", "fix"), "")),
     "a finding of another type": of_host(findings=[{"check": 7}]),
-    "a finding with another verdict": of_host(findings=[dict.fromkeys((each.name for each in fields(Finding)), "x")]),
+    "a finding with another verdict": of_host(findings=[dict.fromkeys(Finding.__struct_fields__, "x")]),
     "a change without a step": of_host(changes=[{**CHANGE, "step": None}]),
     "a step that is none": of_host(steps=["x"]),
     "no list": of_host(changes={}),

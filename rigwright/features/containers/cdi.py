@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+
 from rigwright.facts import Facts, pci
 from rigwright.facts import driver as state
 from rigwright.features.containers import facts as containers
@@ -21,8 +22,7 @@ ASKED = (containers.specifications, state.loaded_version, pci.gpus)
 """The facts that `judge` needs first."""
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """What is wrong with the specification, "" if nothing is, and the symptom of the catalogue. `seen`: what it says."""
 
     problem: str

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.smi import answered
 
@@ -23,8 +24,7 @@ MOST_FILES, MOST_BYTES, MOST_PATHS, LONGEST_PATH = 32, 262144, 1000, 500
 DAEMON_JSON = "/etc/docker/daemon.json"
 
 
-@dataclass(frozen=True)
-class Engines:
+class Engines(Struct, frozen=True):
     """The versions of the engines, "" for one that is not installed; podman-docker is no docker. `snap`: docker is a snap."""
 
     podman: str
@@ -58,8 +58,7 @@ engines = Fact("containers.engines", script(_ENGINES), _engines)
 """The container engines of the host."""
 
 
-@dataclass(frozen=True)
-class Specification:
+class Specification(Struct, frozen=True):
     """A CDI specification for GPUs: its devices with their nodes, and the files of the host that its containers get.
 
     `versions`: the driver versions that it names. `problem`: why it cannot be read; "" if it can.
@@ -258,8 +257,7 @@ docker_configuration = Fact("containers.docker_configuration", script(_CONFIGURA
 """The settings that `nvidia-ctk runtime configure --runtime=docker` would write to /etc/docker/daemon.json. Nothing is written."""
 
 
-@dataclass(frozen=True)
-class Docker:
+class Docker(Struct, frozen=True):
     """What the docker daemon says: the names of its runtimes, its driver for control groups (systemd, cgroupfs), the number of running
     containers."""
 
@@ -295,8 +293,7 @@ docker = Fact("containers.docker", script(_DOCKER), _docker)
 """The docker daemon that runs. Raises Unavailable if it does not answer."""
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(Struct, frozen=True):
     """The device nodes of NVIDIA in /dev with their modes (0666), and those without a link in /dev/char, by which systemd finds them."""
 
     modes: Mapping[str, str]
@@ -346,8 +343,7 @@ mig_devices = Fact("containers.mig_devices", command("nvidia-smi", "-L"), _mig)
 """The MIG devices by the name that CDI gives them: 0:1 is the second one of GPU 0; () without MIG."""
 
 
-@dataclass(frozen=True)
-class SmokeTest:
+class SmokeTest(Struct, frozen=True):
     """What a container printed that had one GPU: `uuids` of the GPUs that it saw; `error`: the engine's last words, "" if it ran."""
 
     device: str

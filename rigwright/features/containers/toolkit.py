@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.core.desired import CudaSource
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.driver.apt_pin import pin_path, read_pins
 from rigwright.facts import Facts, apt_archive, apt_sources, files
@@ -30,8 +31,7 @@ OLDEST = "1.18.0"
 """The first release whose own units make the specification again at boot and after a driver change (its deployments/systemd)."""
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(Struct, frozen=True):
     """A release of the toolkit. `version`: of its packages, 1.18.1-1. `pinned`: the host's pin says so, and no source was asked."""
 
     version: str

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from msgspec import Struct
+
 from rigwright.core.desired import CudaSource
-from rigwright.core.lazy_dataclasses import dataclass
 
 LATEST = "latest"
 
 
-@dataclass(frozen=True)
-class Containers:
+class Containers(Struct, frozen=True):
     """Which engines a host has, and the release of NVIDIA Container Toolkit.
 
     `engine`: docker or podman, of the host's distribution, or both. `toolkit`: a release ('1.18.1'), or latest: the newest one when

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.core.desired import CudaSource, Driver
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.driver.apt_pin import pin_path, read_pins
 from rigwright.driver.resolve import repository
 from rigwright.facts import Facts, apt_archive, files, system
@@ -19,8 +20,7 @@ NEWEST_CUDA = 13
 """The newest major version of CUDA for which DCGM 4 has a package (assumed: its documentation in 2026)."""
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(Struct, frozen=True):
     """A release of DCGM: the version of its packages, and their names."""
 
     version: str

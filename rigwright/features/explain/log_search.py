@@ -7,10 +7,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue.symptoms import Cause, literal
 from rigwright.core import lazy_re
-from rigwright.core.lazy_dataclasses import dataclass
 
 _OVERLAP_LINES = 20
 _MOST_XIDS = 64
@@ -18,8 +19,7 @@ _FLAGS = re.IGNORECASE | re.MULTILINE
 _XID_LINE = lazy_re.compile(r"(?<![A-Za-z])Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{1,3})\b")
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """Where something was first found: the number of its line, the line, and how often (symptoms: 1)."""
 
     line: int
@@ -27,8 +27,7 @@ class Hit:
     count: int = 1
 
 
-@dataclass(frozen=True)
-class _Pattern:
+class _Pattern(Struct, frozen=True):
     """A pattern of a symptom, or of one of its possible causes."""
 
     key: str

@@ -9,8 +9,10 @@ import datetime
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue.consequences import follows
@@ -19,7 +21,6 @@ from rigwright.checks import Finding
 from rigwright.core import lazy_re
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.features.explain import smi_checks as judge
 from rigwright.features.explain.log_search import Hit, LogSearch
@@ -36,8 +37,7 @@ _SAME_SHAPE = 3
 _MOST_FINDINGS = 500
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Something that is wrong in the text.
 
     `key`: a symptom, `Xid 13`, or "". `line`: the line where it was first seen. `after`: the number of the problem that it
@@ -58,8 +58,7 @@ class Problem:
     causes: tuple[tuple[Cause, bool], ...] = ()
 
 
-@dataclass(frozen=True)
-class PastedText:
+class PastedText(Struct, frozen=True):
     """What a text contains. `parts`: what was read, in words. `problems`: causes before their consequences, worst first.
 
     `notes`: what is worth knowing and not wrong.

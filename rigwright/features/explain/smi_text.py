@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rigwright.core import lazy_re
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts.gpu_health import Card, card
 
@@ -14,8 +15,7 @@ MOST_GPUS = 256
 """The number of GPUs of one table or query that are kept; the rest is ignored."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One GPU of the table, in the table's own words; "" where a word cannot be read. `line`: its first line's number."""
 
     index: str
@@ -40,8 +40,7 @@ class Row:
         return (self.fan, self.temperature, self.state, self.power, self.power_limit, self.ecc, self.utilization)
 
 
-@dataclass
-class Table:
+class Table(Struct):
     """A table of nvidia-smi. `processes`: how many are listed for each GPU; None: the table has no list of processes."""
 
     line: int
@@ -133,8 +132,7 @@ def _with_second(row: Row, match: re.Match[str]) -> Row:
     )
 
 
-@dataclass(frozen=True)
-class QueryGpu:
+class QueryGpu(Struct, frozen=True):
     """One GPU of `nvidia-smi -q`: its card, and all its values by path in lower case (`mig_mode/current`)."""
 
     line: int

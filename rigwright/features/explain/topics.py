@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.advisories import floor
@@ -19,13 +21,11 @@ from rigwright.catalogue.symptoms import Cause
 from rigwright.catalogue.topics import Topic, topic_of, topics
 from rigwright.core.desired import Driver
 from rigwright.core.errors import UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.yaml_source import did_you_mean
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line of an explanation: label, text, and source ("" if the source is given elsewhere)."""
 
     label: str
@@ -33,8 +33,7 @@ class Line:
     source: str = ""
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The explanation of one entry of the catalogue."""
 
     title: str

@@ -4,13 +4,14 @@ all of their hosts."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.checks import VERDICTS
 from rigwright.core import lazy_re
 from rigwright.core.fix_steps import Step
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine.report import BAD
@@ -35,8 +36,7 @@ _UNIT = lazy_re.compile(f" ({'|'.join(_UNITS)})$")
 _YEAR_DAYS = 365.25
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(Struct, frozen=True):
     """A host, and the places in it: bus ids, positions, UUIDs; "" for the whole host."""
 
     name: str
@@ -44,8 +44,7 @@ class Where:
     places: str
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """A bad finding or an error, with all hosts that have it. `steps`: those of the fix, of a problem that has several."""
 
     verdict: str
@@ -60,8 +59,7 @@ class Problem:
     hosts: tuple[Where, ...] = ()
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """A difference from the last report, with all hosts that have it. `kind`: worse, better or other."""
 
     kind: str
@@ -72,8 +70,7 @@ class Changed:
     hosts: tuple[Where, ...] = ()
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """An end of life, with all hosts that it concerns. `verdict` as of a finding; `left`: the time from now, in words."""
 
     verdict: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from rigwright.catalogue import lifecycle
 from rigwright.checks import Finding

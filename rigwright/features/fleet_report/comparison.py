@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from msgspec import field
+
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from rigwright.engine.report import HostReport
 
 
-@dataclass(frozen=True)
-class ComparisonResult(HostResult):
+class ComparisonResult(HostResult, frozen=True):
     """What changed since an earlier report of the fleet: the key `fleet` in docs/reference/json.md."""
 
     KEY = "fleet"

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from rigwright.core import shipped_files
 from rigwright.core.control_characters import visible
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.features.fleet_report.attention import Changed, Ending, Problem
 from rigwright.features.fleet_report.tiles import SHOWN, Machine
 
@@ -32,8 +32,7 @@ _STEPS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _VERDICTS = ("fail", "unknown", "warn", "pass")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """What the list shows of a machine. `hottest`, `power`: "" where no GPU reports them."""
 
     machine: Machine
@@ -43,8 +42,7 @@ class Row:
     problems: int
 
 
-@dataclass(frozen=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """A choice of the values that machines have, with the number of machines of each. `column`: its place in the data of a machine."""
 
     name: str
@@ -52,8 +50,7 @@ class Filter:
     values: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True)
-class MachineList:
+class MachineList(Struct, frozen=True):
     """The rows, worst first; the filters; the data of the script, and the script with the hash that lets a browser run no other."""
 
     rows: tuple[Row, ...]

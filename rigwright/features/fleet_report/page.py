@@ -6,11 +6,12 @@ import datetime
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from rigwright.core.host_ranges import folded
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count as plural
 from rigwright.engine.measured_gpu import MeasuredGpu
 from rigwright.engine.report import BAD
@@ -51,8 +52,7 @@ LABELS = (
 STATES = ("pass", "warn", "fail", "unknown")
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """A figure of the fleet. `kind`: its CSS class; `href`: the section that explains it; `bar`: CSS classes and widths of its parts."""
 
     title: str
@@ -102,8 +102,7 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Speeds:
+class Speeds(Struct, frozen=True):
     """The speed under full load: machines and GPUs, the slowest first; models without a figure; machines of which no speed is known."""
 
     machines: tuple[RankedMachine, ...]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
 
 WIDTH, HEIGHT, TOP, BOTTOM = 240.0, 56.0, 4.0, 52.0
 SLOTS = 56
@@ -21,8 +21,7 @@ CARRIED_S = 1.25 * 86400
 """How long a reading is carried forward: long enough that one report a day makes a continuous line."""
 
 
-@dataclass(frozen=True)
-class Trend:
+class Trend(Struct, frozen=True):
     """SVG paths in a box of 240 x 56, with gaps where nothing is known: `area`, and `line` along its upper edge. `low`, `high`: the
     ends of the axis; `now` at (`x`, `y`): the last value; `limit`: y of the limit's line, None outside the box."""
 

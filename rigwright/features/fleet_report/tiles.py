@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.report import FAILS
 from rigwright.features.fleet_report.attention import DRIFT, NEVER, never_provisioned
 from rigwright.features.fleet_report.sparkline import Series, Trend, spread, total
@@ -21,8 +22,7 @@ COOL_C, HOT_C = 30.0, 90.0
 IDLE_PERCENT = 5
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(Struct, frozen=True):
     """A value of a GPU as text, its share of the maximum (0 to 100), and both in words."""
 
     text: str
@@ -30,8 +30,7 @@ class Value:
     words: str
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """A GPU: its position, state as a CSS class (`kind`), data, values by name, and all values in words."""
 
     title: str
@@ -41,8 +40,7 @@ class Gpu:
     words: str
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """A machine: `verdict` and `label` of its state, its GPU models (`title`), GPUs and plots. `answered`: when an unreachable
     machine last answered, else ""."""
 

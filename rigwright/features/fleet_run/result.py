@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rigwright.core.host_result import HostResult, HostStatus
-from rigwright.core.lazy_dataclasses import dataclass
 
 
-@dataclass(frozen=True)
-class CommandResult(HostResult):
+class CommandResult(HostResult, frozen=True):
     """How the command ended: its exit code (None: the time limit passed) and its output. `cut`: the output was too long, and
     its end is missing."""
 

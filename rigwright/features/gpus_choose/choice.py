@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
+from msgspec import Struct
+
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.core.schema import BusId
@@ -23,8 +24,7 @@ MOST_GPUS = 20
 """Of more GPUs there are too many groups to compare; a machine with NVIDIA GPUs has 16 at most."""
 
 
-@dataclass(frozen=True, order=True)
-class Join:
+class Join(Struct, frozen=True, order=True):
     """How two GPUs are joined. `nvlinks` that are up, also by way of NVSwitches. `near`: 3 a common PCIe switch, 2 a common root
     complex, 1 a common NUMA node, 0 none of these. A greater one is better."""
 
@@ -39,8 +39,7 @@ class Join:
         ]
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The chosen GPUs in the order of the bus. `devices`: the words of CUDA_VISIBLE_DEVICES; `names`: how rigwright calls them.
 
     `joined`: how their pairs are joined, in words. `basis`: whether measured bandwidths or the topology decided, and how old a
@@ -127,8 +126,7 @@ def choose(
     return Choice(devices, tuple(names[gpu.bus_id] for gpu in best), joined, tuple(left_out), basis)
 
 
-@dataclass(frozen=True)
-class _Speeds:
+class _Speeds(Struct, frozen=True):
     """The measured GB/s of all pairs of GPUs, by their UUIDs; {} where one is not measured. `kind`: what was measured. `known` of `all`
     pairs are measured."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
+
+from msgspec import to_builtins
 
 from rigwright.cli import runner
 from rigwright.core.errors import HostError, UsageError
@@ -91,4 +92,4 @@ def _read(
     split = [mode.bus_id for mode in modes if mode.current] if isinstance(modes, tuple) else []
     of_host = slots.get(job.host.name), measured
     chosen = gpu_choice.choose(number, cards, places, known, users, *of_host, driver=version, split=split)
-    yield FactsResult({NAME: asdict(chosen)})
+    yield FactsResult({NAME: to_builtins(chosen)})

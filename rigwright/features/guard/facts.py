@@ -7,14 +7,15 @@ import datetime
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import READINGS, Fact, whole
 from rigwright.features.guard.variables import STEPS
 
@@ -32,8 +33,7 @@ _LOWERED = lazy_re.compile(
 _ZONE = lazy_re.compile(r"([+-])(\d\d)(\d\d)")
 
 
-@dataclass(frozen=True)
-class GuardEvent:
+class GuardEvent(Struct, frozen=True):
     """Something that the guard saw or did: a step, `gpu-hung`, `oom-kill`, ... `t`: seconds since 1970 by the host's clock."""
 
     t: float
@@ -42,8 +42,7 @@ class GuardEvent:
     text: str
 
 
-@dataclass(frozen=True)
-class GuardMonth:
+class GuardMonth(Struct, frozen=True):
     """The energy of a month, kWh. `machine_kwh`: by the supplies, None where they report no power. `hours`: how long was measured."""
 
     month: str
@@ -52,8 +51,7 @@ class GuardMonth:
     hours: float
 
 
-@dataclass(frozen=True)
-class GuardState:
+class GuardState(Struct, frozen=True):
     """What a guard wrote. `age_s`: seconds since its last reading in this boot; None without one. `without_gpus`, `ring` and `textfile`:
     why there is no reading of the GPUs, and why the ring or the metrics are not written; "" if all is well.
 
@@ -203,8 +201,7 @@ state = Fact("guard.state", script(_READ, reads=True), _state, kept=_lasting)
 """What the guard wrote; None on a host on which none ever ran."""
 
 
-@dataclass(frozen=True)
-class GuardReading:
+class GuardReading(Struct, frozen=True):
     """A GPU in an hour: `t`, the middle of the hour, seconds since 1970; its hottest reading, degrees Celsius, and its mean power, W."""
 
     t: float

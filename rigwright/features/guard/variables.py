@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from typing import Any, ClassVar, Literal, get_args
 
+from msgspec import Struct, field
+
 from rigwright.core import lazy_re, secrets
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import AbsolutePath, Word
 from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import did_you_mean
@@ -26,8 +26,7 @@ def _seconds(for_s: int) -> None:
         raise ValueError(f"for_s {for_s}", f"{_FOR_S[0]} to {_FOR_S[1]} seconds, such as 10")
 
 
-@dataclass(frozen=True)
-class Heat:
+class Heat(Struct, frozen=True):
     """A temperature that must not be reached, degrees Celsius, for so many seconds. `above` None: the limit that the GPU itself
     reports."""
 
@@ -41,8 +40,7 @@ class Heat:
         _seconds(self.for_s)
 
 
-@dataclass(frozen=True)
-class Turns:
+class Turns(Struct, frozen=True):
     """The turns in a minute that a fan must have, and the seconds that it may lack them. A fan is read each ten seconds."""
 
     SHORT: ClassVar[str] = "below"
@@ -55,14 +53,16 @@ class Turns:
         _seconds(self.for_s)
 
 
-@dataclass(frozen=True)
-class Notify:
+class Notify(Struct, frozen=True):
     """Who is told. `command`: a program on the host; `webhook`: an address that gets a POST, always treated as a secret; `mail`: a
     recipient for the host's own sendmail."""
 
     command: AbsolutePath | None = None
-    webhook: str | Secret = field(default="", repr=False)
+    webhook: str | Secret = ""
     mail: str = ""
+
+    def __repr__(self) -> str:
+        return f"Notify({self.command!r}, {self.mail!r})"  # the webhook is a secret
 
     def __post_init__(self) -> None:
         if isinstance(self.webhook, str) and self.webhook:
@@ -73,8 +73,7 @@ class Notify:
             raise ValueError(f"mail '{self.mail}'", "an address or a user of the host, such as root")
 
 
-@dataclass(frozen=True)
-class Guard:
+class Guard(Struct, frozen=True):
     """What gpu-guard.service watches, and what it does. The defaults lower the power limit and do nothing else.
 
     `step_s`: seconds that a threshold must hold on after a step before the next. `lower_limit_w`: None for the lowest of each GPU.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.cli import inventory_line, runner
 from rigwright.core import prompt
 from rigwright.core.errors import HostError, UsageError
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import whole
 from rigwright.core.program_name import program_name
 from rigwright.engine import host_variables
@@ -63,8 +64,7 @@ def _swept(options: LimitsFindOptions) -> SweepOptions:
     return SweepOptions(options.clocks, points, low, high, options.beyond_supplies, options.wheels)
 
 
-@dataclass
-class _Find:
+class _Find(Struct):
     """One sweep of one host. `variables`: of the host, once the inventory is read; `planned`: once the host was asked."""
 
     options: LimitsFindOptions

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from rigwright.core.command import Result, script
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.nccl import FOLDER, READ_DOCUMENT, left_document, read_document
 from rigwright.facts.nccl_document import MeasurementDocument
@@ -12,8 +13,7 @@ from rigwright.facts.nccl_load import MOST_ERRORS, LoadedGpu, Sensors
 MOST_POINTS = 32
 
 
-@dataclass(frozen=True)
-class SweptPoint:
+class SweptPoint(Struct, frozen=True):
     """One point, by its number in the order of the sweep: TFLOPS and sensors of each GPU. None: NVML reported nothing."""
 
     number: int
@@ -21,8 +21,7 @@ class SweptPoint:
     sensors: tuple[Sensors, ...] | None
 
 
-@dataclass(frozen=True)
-class LostGpu:
+class LostGpu(Struct, frozen=True):
     """A GPU, by its index, that no longer worked at a point; `where`: the title of that."""
 
     gpu: int
@@ -30,8 +29,7 @@ class LostGpu:
     what: str
 
 
-@dataclass(frozen=True)
-class SweepDocument(MeasurementDocument):
+class SweepDocument(MeasurementDocument, frozen=True):
     """The document of one run of limits_sweep.py. `not_put_back`: a text for each GPU whose limits are not as before."""
 
     gpus: tuple[LoadedGpu, ...]

@@ -7,13 +7,13 @@ that a point of a mixed machine is one setting of the whole machine. docs/guide/
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from rigwright.catalogue import Rig
 from rigwright.core.errors import RigwrightError
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts.nccl_load import Sensors
 from rigwright.features.power.budget import Circuit, budget, circuits
 from rigwright.features.power.draw import Setting
@@ -39,8 +39,7 @@ NAMES = {
 """The points that are named, with their rules."""
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """GPUs that get the same limit: those of one model.
 
     `key`: the model's key, or the UUID of a GPU of a model that nobody knows. `low` and `high`: the range of the sweep, W or MHz.
@@ -95,16 +94,14 @@ def spread(groups: Sequence[Group], top: float, number: int) -> tuple[Limits, ..
     return tuple(points)
 
 
-@dataclass(frozen=True)
-class Carried:
+class Carried(Struct, frozen=True):
     """What the power plan says of one point: fits, tight, does not fit, or "" where it cannot be planned; and why."""
 
     verdict: str = ""
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Supplies:
+class Supplies(Struct, frozen=True):
     """The supplies of the machine, or why nothing is known of them."""
 
     rig: Rig | None = None
@@ -150,8 +147,7 @@ def supplies_of(rig: Rig | None, groups: Sequence[Group]) -> Supplies:
         return Supplies(unknown=error.found)
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """One point. `limits`: by group. `tflops` and `watts`: of all GPUs together; `clock_mhz`: of the slowest clock; `temperature_c`: of
     the hottest; `reasons`: all bits of NVML's reasons for a lower clock. None: not measured, or not reported. `each_tflops` and
     `sensors`: of each GPU."""
@@ -198,8 +194,7 @@ def measured(limits: Limits, carried: Carried, tflops: Sequence[float], sensors:
     )
 
 
-@dataclass(frozen=True)
-class Sweep(HostResult):
+class Sweep(HostResult, frozen=True):
     """A sweep over the limits of a host.
 
     `at`: when it was planned, UTC. `unit`: W or MHz. `groups`: the name of the GPUs of each group. `gpus`: bus id and UUID of each GPU,
@@ -227,8 +222,7 @@ class Sweep(HostResult):
     write_to: str = ""
 
 
-@dataclass(frozen=True)
-class SweepPlan:
+class SweepPlan(Struct, frozen=True):
     """What a sweep will do. `sweep` has everything but measurements; `rules`: the rules of each point, by UUID. `notes`: what to know
     before it is agreed to. `all_gpus`: whether every GPU of the host is in a group."""
 

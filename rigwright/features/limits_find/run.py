@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.core.command import script
 from rigwright.core.desired import Limits as DesiredLimits
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable, UsageError
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.engine import nccl_test, onhost_program, own_programs, wheel_copy
 from rigwright.engine.events import Note
@@ -45,8 +46,7 @@ LONGEST = 300
 """Characters of an error that are kept."""
 
 
-@dataclass(frozen=True)
-class SweepOptions:
+class SweepOptions(Struct, frozen=True):
     """`clocks`: sweep the graphics clock, not the power limit. `points`: how many. `lowest` and `highest`: the range, W or MHz; None:
     that of the GPUs. `beyond_supplies`: also what the supplies do not carry. `wheels`: a source of libraries, as in NcclTestOptions."""
 

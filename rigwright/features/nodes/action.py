@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from rigwright.checks import ranked
 from rigwright.core import host_ranges
 from rigwright.core.errors import HostError
 from rigwright.core.host_result import HostResult
-from rigwright.core.typed_json import Codec
+from rigwright.core.typed_json import typed
 from rigwright.engine.events import ActivityStarted
 from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.facts import Fact, driver, gpu, network, system
@@ -147,7 +148,7 @@ def recorded(past: History, machine: int | None) -> tuple[DatedLink, ...]:
     found: list[DatedLink] = []
     for one in past.every(machine, facts.links.name):
         try:
-            figures = Codec().read(one.value, tuple[LinkFigures, ...])
+            figures = typed(one.value, tuple[LinkFigures, ...])
         except ValueError:
             continue  # another version wrote it
         found += [DatedLink(one.last_seen.isoformat(), one.run, each) for each in figures]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.checks import AGAIN, Finding, check, of_symptom, of_text
 from rigwright.checks.p2p import left_behind
 from rigwright.core import host_ranges
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.facts import Facts, driver, network
 from rigwright.features.nodes import training_facts as node_training
@@ -44,8 +45,7 @@ def speed_text(mbit: int | None) -> str:
     return f"{mbit / 1000:g} Gb/s" if mbit >= 1000 else f"{mbit} Mb/s"
 
 
-@dataclass(frozen=True)
-class Slow:
+class Slow(Struct, frozen=True):
     """A slow node: the most that it sent and received over any of its links, and the rate of the fastest link between other nodes."""
 
     sent_gbit_s: float

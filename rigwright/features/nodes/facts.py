@@ -6,13 +6,14 @@ import math
 import re
 from typing import Literal
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import AbsolutePath
-from rigwright.core.typed_json import Codec
+from rigwright.core.typed_json import typed
 from rigwright.facts import Fact, Unreadable, whole
 from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
 from rigwright.features.nodes.training_facts import NodeTraining
@@ -24,8 +25,7 @@ GONE = "its measurement did not end"
 """The error of a link whose node `at` has no result."""
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """A node and how it reaches the others. `why`: the reason of the choice of the interface, `hca_why` of the adapters.
 
     `speed_mbit`: of the interface's port, None if unknown. `hcas`: the ports that NCCL uses, () for TCP. `hca_gbit_s`: the rate of the
@@ -45,8 +45,7 @@ class Node:
     firewalls: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(Struct, frozen=True):
     """What two nodes showed: 10^9 bits a second in each direction, measured by the receiver, None where nothing came.
 
     `at`: the name of the node whose `error` it is, "" without one. `rtt_us`: the median time of a byte there and back.
@@ -85,8 +84,7 @@ class Link:
         return self.b_to_a_gbit_s if name == self.a else self.a_to_b_gbit_s
 
 
-@dataclass(frozen=True)
-class LinkFigures:
+class LinkFigures(Struct, frozen=True):
     """What the history keeps of a link of a node."""
 
     peer: str
@@ -95,8 +93,7 @@ class LinkFigures:
     received_gbit_s: float
 
 
-@dataclass(frozen=True)
-class DatedLink:
+class DatedLink(Struct, frozen=True):
     """Figures of an earlier measurement, with its time (ISO 8601) and run."""
 
     at: str
@@ -104,8 +101,7 @@ class DatedLink:
     figures: LinkFigures
 
 
-@dataclass(frozen=True)
-class NodesMeasured(HostResult):
+class NodesMeasured(HostResult, frozen=True):
     """What a run over several nodes found, as it is judged for the node `own`. `before`: earlier figures of the links of `own`.
 
     `trainings`: by the order of the nodes what each found in a training over all of them; () where there was none, for the reason `untrained`.
@@ -138,8 +134,7 @@ class NodesMeasured(HostResult):
 # --- the document of onhost/node_link.py
 
 
-@dataclass(frozen=True)
-class Received:
+class Received(Struct, frozen=True):
     """Bytes that arrived during `seconds`, on all connections together."""
 
     bytes: int
@@ -147,8 +142,7 @@ class Received:
     gbit_s: float
 
 
-@dataclass(frozen=True)
-class LinkEnd:
+class LinkEnd(Struct, frozen=True):
     """The document of one end of a link. `stage`: the last one that began. `moved`: bytes by interface, both directions together."""
 
     schema: int
@@ -182,7 +176,7 @@ linked = Fact("nodes.linked", READ_DOCUMENT, _linked)
 
 
 def _figures(result: Result) -> tuple[LinkFigures, ...]:
-    figures: tuple[LinkFigures, ...] = Codec().read(host_text.json_value(result.text), tuple[LinkFigures, ...])
+    figures = typed(host_text.json_value(result.text), tuple[LinkFigures, ...])
     if len(figures) > MOST:
         raise ValueError(f"more than {MOST} links")
     return figures
@@ -195,8 +189,7 @@ links = Fact("nodes.links", script("echo '[]'", reads=True), _figures, kept=whol
 # --- the torch of an interpreter
 
 
-@dataclass(frozen=True)
-class Torch:
+class Torch(Struct, frozen=True):
     """Versions of an interpreter and its torch; `cuda`, `nccl` "" for one that was built without."""
 
     python: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
@@ -21,8 +22,7 @@ LEFT_S = 45
 STREAMS = 4
 
 
-@dataclass(frozen=True)
-class Meeting:
+class Meeting(Struct, frozen=True):
     """Two nodes that measure their link. `a` listens on its port. `run`: what both say to each other, so that no third program is measured."""
 
     a: Node

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.core import host_ranges
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts.network import HcaPort, Interface, Network
 from rigwright.features.nodes.checks import speed_text
 from rigwright.features.nodes.facts import Node
@@ -35,8 +36,7 @@ CONTAINERS = (
 """Beginnings of the names of interfaces of containers, virtual machines and tunnels; they are taken only where `nodes` names one."""
 
 
-@dataclass(frozen=True)
-class NodeNetwork:
+class NodeNetwork(Struct, frozen=True):
     """What is known of a node before the choice. `address`: where ssh connects to. `origin`: where the inventory has its `nodes` (FILE:LINE)."""
 
     name: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
@@ -23,8 +24,7 @@ LEFT_S = 60
 """After so long without this machine the training of a node ends by itself."""
 
 
-@dataclass(frozen=True)
-class Rendezvous:
+class Rendezvous(Struct, frozen=True):
     """What all nodes of a training know: the nodes in their order, their numbers of GPUs, and the id of the run. The first node is the host."""
 
     nodes: Sequence[Node]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from msgspec import Struct
+
 from rigwright.core.command import Result
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
 from rigwright.facts.nccl_programs import Run
@@ -15,8 +16,7 @@ from rigwright.features.training_smoke.facts import SmokeRun, refuse_odd_ranks
 MOST_RANKS = 32 * 64
 
 
-@dataclass(frozen=True)
-class Reduced:
+class Reduced(Struct, frozen=True):
     """NCCL's all-reduce over all nodes, as one node saw it. `stage`: the last one that began. `busbw_gb_s`: the bus bandwidth as nccl-tests
     define it. `missing`: the host has no library of NCCL or CUDA."""
 
@@ -33,8 +33,7 @@ class Reduced:
     missing: bool
 
 
-@dataclass(frozen=True)
-class NodeTraining:
+class NodeTraining(Struct, frozen=True):
     """The document of node_train.py: the all-reduce, a training of this node alone, and one of all nodes, with the ranks of this one."""
 
     schema: int

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
 
 NO_HCA = "none"
 """The value of `hca` for a node that is not to use InfiniBand or RoCE."""
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(Struct, frozen=True):
     """`interface`: the network interface for the other nodes; None: the fastest one that all nodes share.
 
     `hca`: ports of InfiniBand or RoCE adapters as NCCL names them (mlx5_0:1, several joined by commas), or `none`; None: those whose

@@ -6,13 +6,14 @@ docs/guide/power.md has the rules of the verdict with their sources.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.catalogue import Model, Rig, model
 from rigwright.catalogue.gpus import Power
 from rigwright.catalogue.rigs import BASE, Supply
 from rigwright.core.errors import InputError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.features.power.draw import FULL, Draw, Setting, draw
 
 RAMP_SHARED_PERCENT = (25, 36)
@@ -31,8 +32,7 @@ BASE_IDLE_SHARE = 0.5
 VERDICTS = ("fits", "tight", "does not fit")
 
 
-@dataclass(frozen=True)
-class Circuit:
+class Circuit(Struct, frozen=True):
     """Supplies that feed the same loads: the GPUs at `positions`, and the rest of the machine if `base`."""
 
     supplies: tuple[Supply, ...]
@@ -60,16 +60,14 @@ class Circuit:
         return each if self.left_w is None else f"{each} on one rail"
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """The reason for a verdict."""
 
     verdict: str
     text: str
 
 
-@dataclass(frozen=True)
-class Joint:
+class Joint(Struct, frozen=True):
     """The connectors of one type: number, rated current and actual current of each."""
 
     name: str
@@ -84,8 +82,7 @@ class Joint:
         return self.rated_a - self.steady_a
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Struct, frozen=True):
     """The load of one circuit, W at its output."""
 
     circuit: Circuit
@@ -194,8 +191,7 @@ class Load:
             )
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """The loads of all circuits with one setting, and their sums, W."""
 
     setting: Setting

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from rigwright.catalogue import Model
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 
 CLOCK_EXPONENT = math.log(350 / 200) / math.log(1530 / 1005)
 RAMP_FROM = 0.5
@@ -24,8 +25,7 @@ IDLE_STATE = "P8"
 EFFICIENCY_PERCENT = 90
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """Limits of every GPU; None: its default power limit, its highest clocks."""
 
     power_limit_w: int | None = None
@@ -41,8 +41,7 @@ class Setting:
 FULL = Setting()
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(Struct, frozen=True):
     """Power of one GPU, W: sustained, peak, ramp and idle. `assumed`: texts about values that were not measured."""
 
     steady_w: float
@@ -52,8 +51,7 @@ class Draw:
     assumed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """The speed loss of a setting in percent: `exactly` (measured), `at least`, `at most`, or `unknown`."""
 
     kind: str
@@ -142,8 +140,7 @@ def _permits_more(model: Model, first: Setting, second: Setting) -> bool:
     ) >= clock_share(model, second.graphics_mhz)
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A requested setting and its origin: `--limits-w`, or FILE:LINE."""
 
     setting: Setting

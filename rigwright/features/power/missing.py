@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.catalogue import Rig, model
 from rigwright.catalogue.rigs import Supply
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.features.power.budget import budget, circuits, models_of
 from rigwright.features.power.draw import FULL, Setting
 
 SMALLEST_SUPPLY_W, LARGEST_SUPPLY_W, STEP_W = 300, 4000, 50
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """A number that is missing: in words, the flag of `power.plan` that gives it with an example, and its line in a rig's file."""
 
     text: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+
 from rigwright.core.schema import BusId
 from rigwright.features.power.watch_table import label, slowed
 from rigwright.features.recorder.checks import clock, day
@@ -19,16 +20,14 @@ COLUMNS = 280
 _STEPS = (1, 2, 2.5, 5, 10)
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """A position on an axis and its text."""
 
     at: float
     text: str
 
 
-@dataclass(frozen=True)
-class Spot:
+class Spot(Struct, frozen=True):
     """A marked value: its place, its text, and whether the text stands at its left."""
 
     x: float
@@ -37,8 +36,7 @@ class Spot:
     is_left: bool
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """A plot in a box of WIDTH x HEIGHT. `limit`: y of the power limit's line; `begins`: x of the begins of a load's parts."""
 
     title: str

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.rigs import Supply
 from rigwright.core.errors import UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.features.power.budget import (
     BASE_IDLE_SHARE,
     BASE_W,
@@ -28,8 +29,7 @@ LARGEST_SUPPLY_W = 4000
 SUPPLY_STEP_W = 50
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Struct, frozen=True):
     """A setting that fits: its budget and its speed loss."""
 
     budget: Budget
@@ -41,8 +41,7 @@ class Option:
         return self.budget.verdict
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The power plan of a machine. `limited` is None without limits. `larger`: sufficient supplies, as text."""
 
     rig: Rig

@@ -6,15 +6,15 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from rigwright.cli import runner
 from rigwright.core import interruption, standard_streams
 from rigwright.core.errors import HostError, RigwrightError, Unreachable, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import whole
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
@@ -56,8 +56,7 @@ def power_watch(options: PowerWatchOptions) -> int:
     return runner.run(options, prepare, output_files.Files())
 
 
-@dataclass
-class _Watch:
+class _Watch(Struct):
     """What is watched, and what was found."""
 
     seconds: int = LONGEST_S

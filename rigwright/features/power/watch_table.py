@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct, field
+
 from rigwright.core.schema import BusId
 from rigwright.features.recorder.checks import clock
 from rigwright.features.recorder.facts import HUNG, LOST, Lines, Peak, Recording, Voltage
@@ -29,8 +29,7 @@ _WIDE = 110
 _BAR = 20
 
 
-@dataclass
-class Extremes:
+class Extremes(Struct):
     """The peaks of a recording that grows: of each GPU and of all together, and the lowest 12 V. `learn` reads only what is new."""
 
     most_w: list[float | None] = field(default_factory=list)
@@ -58,15 +57,14 @@ class Extremes:
         self._rows, self._voltages = len(series), len(found.voltages)
 
 
-@dataclass
-class Screen:
+class Screen(Struct):
     """Shows the readings: on a terminal as a page that is redrawn in place, elsewhere as a line a second."""
 
     text: Any
     host: str
     slots: Slots
-    _begun: bool = field(default=False, init=False)
-    _extremes: Extremes = field(default_factory=lambda: Extremes(), init=False)
+    _begun: bool = False
+    _extremes: Extremes = field(default_factory=Extremes)
 
     def show(self, lines: Lines) -> None:
         """Shows the readings as they are now."""

@@ -13,14 +13,14 @@ import re
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 FOLDERS = f"{STATE}/recordings"
@@ -46,8 +46,7 @@ _BUS_ID = lazy_re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]")
 _BOOT_ID = lazy_re.compile(r"[0-9a-f-]{36}")
 
 
-@dataclass(frozen=True)
-class RecordedGpu:
+class RecordedGpu(Struct, frozen=True):
     """A GPU of a recording. `limit_w`: its power limit at the beginning. `power`: what its readings are: "instant", or an average."""
 
     index: int
@@ -58,8 +57,7 @@ class RecordedGpu:
     power: str
 
 
-@dataclass(frozen=True)
-class Voltage:
+class Voltage(Struct, frozen=True):
     """The lowest 12 V rail at a time, V."""
 
     t: float
@@ -67,8 +65,7 @@ class Voltage:
     volts: float
 
 
-@dataclass(frozen=True)
-class RecordedXid:
+class RecordedXid(Struct, frozen=True):
     """An Xid of the kernel log: when it was read, on which GPU, and its line."""
 
     t: float
@@ -78,8 +75,7 @@ class RecordedXid:
     text: str
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """Begin or end of a part of a load. `gpus`: the numbers of its GPUs."""
 
     t: float
@@ -88,16 +84,14 @@ class Mark:
     gpus: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """A time without samples, or a jump of the clock: from `t`, for `seconds`."""
 
     t: float
     seconds: float
 
 
-@dataclass(frozen=True)
-class Sensors:
+class Sensors(Struct, frozen=True):
     """The last full answer of the supplies and fans: readings by the sensor's name."""
 
     t: float
@@ -113,8 +107,7 @@ READINGS = ("power_w", "sm_mhz", "memory_mhz", "temperature_c", "memory_c", "rea
 HUNG, LOST = 1, 2
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Struct, frozen=True):
     """The samples, as columns. `m`: monotonic seconds, `t`: wall clock. `power_w` and the others have a column for each GPU, with
     NaN where it has no reading. `state`: 0, HUNG or LOST."""
 
@@ -143,8 +136,7 @@ class Series:
         return len(self.m)
 
 
-@dataclass(frozen=True)
-class Peak:
+class Peak(Struct, frozen=True):
     """The extremes of one GPU in a time. None: no reading. `reasons`: bits of all reasons for a lower clock. `state`: the worst of it."""
 
     most_w: float | None
@@ -157,8 +149,7 @@ class Peak:
     state: int
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """A journal. Times are those of the host: `t` seconds since 1970, `m` of its monotonic clock.
 
     `end`: why the recorder ended; "" for a journal without an end. `now_boot_id` and `booted_t`: the boot that runs now.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.dpkg import Move, moves
 from rigwright.facts.scratch import USE
@@ -21,8 +22,7 @@ FOLDERS = ("/var/cache/apt/archives", f"{STATE}/debs")
 """Where package files are looked for that no source has any more."""
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """Where each package comes from: NAME=VERSION for a source's, a path for a file; "" nowhere. `moves`, `error`: what apt would do with
     all of them, if none is missing. `room_mib`: the space that apt needs to fetch and unpack the packages, MiB."""
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue.gpus import Tflops
@@ -17,7 +19,6 @@ from rigwright.checks.health import HOTTER_C, xid_finding
 from rigwright.checks.own_past import Difference
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, pci
@@ -293,8 +294,7 @@ def _most(values: Iterable[float | None]) -> float | None:
 # --- speed
 
 
-@dataclass(frozen=True)
-class Slow:
+class Slow(Struct, frozen=True):
     """A GPU that is slower than its peers with one kind of product in one stage: by which share, and at which share of their clock."""
 
     stage: Stage
@@ -576,7 +576,7 @@ def counters(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
 
 def _risen(gpu: StressedGpu, slots: Slots | None) -> Iterator[Finding]:
     at, names = _at(gpu, slots), {"INDEX": gpu.bus_id}
-    rise = {name: _rise(getattr(gpu.before, name), getattr(gpu.after, name)) for name in vars(gpu.before)}
+    rise = {name: _rise(getattr(gpu.before, name), getattr(gpu.after, name)) for name in gpu.before.__struct_fields__}
     if rise["ecc_uncorrected"]:
         seen = f"{count(rise['ecc_uncorrected'], 'uncorrectable memory error')} under load"
         yield of_symptom("ecc.uncorrectable", at, seen, "none", "host", names=names)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, fields
 from typing import Any, Literal
+
+from msgspec import Struct, to_builtins
 
 from rigwright.core.command import Result
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.gpu_figures import GpuFigures
 from rigwright.facts.nccl import READ_DOCUMENT, Outcome, left_document, read_document
@@ -22,8 +22,7 @@ Reason = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Sensors:
+class Sensors(Struct, frozen=True):
     """What NVML said of a GPU in a span of time; None: not reported. `reasons`: why its clock was lowered, and in which share of the
     samples."""
 
@@ -38,8 +37,7 @@ class Sensors:
     reasons: dict[Reason, float]
 
 
-@dataclass(frozen=True)
-class Products(Sensors):
+class Products(Sensors, frozen=True):
     """Products of one kind on a GPU: TFLOPS, and how many they were. The sensors are those of their time."""
 
     kind: Kind
@@ -47,8 +45,7 @@ class Products(Sensors):
     number: int
 
 
-@dataclass(frozen=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """GB/s (10^9 bytes) of a GPU's copies; None: not measured. `memory`: what is read and what is written within its memory."""
 
     memory: float | None
@@ -56,8 +53,7 @@ class Copies:
     from_device: float | None
 
 
-@dataclass(frozen=True)
-class StageResult(Sensors):
+class StageResult(Sensors, frozen=True):
     """One GPU in one stage. `digests`: the checksum of a product of each kind, the same on GPUs of one model."""
 
     gpu: int
@@ -70,8 +66,7 @@ class StageResult(Sensors):
         return next((one for one in self.products if one.kind == kind), None)
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """A stage with the GPUs that worked in it. `kind` None: several kinds of products. `began_s`: since the stress began."""
 
     stage: StageName
@@ -92,8 +87,7 @@ class Stage:
         return f"together, {len(self.gpus)} GPU{'s'[: len(self.gpus) > 1]}" if self.stage == "together" else self.stage
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(Struct, frozen=True):
     """Something that went wrong, with the stage and the seconds since the stress began. `gpu` None: not known. `code`: of an Xid, or
     of CUDA."""
 
@@ -105,8 +99,7 @@ class Event:
     text: str
 
 
-@dataclass(frozen=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """Counters of a GPU; None: not reported. Memory errors count since the driver was loaded."""
 
     pcie_replays: int | None
@@ -114,8 +107,7 @@ class Counters:
     ecc_uncorrected: int | None
 
 
-@dataclass(frozen=True)
-class StressedGpu:
+class StressedGpu(Struct, frozen=True):
     """A GPU by CUDA's number in the order of the bus, its limits, and its counters before and after."""
 
     index: int
@@ -131,8 +123,7 @@ class StressedGpu:
     after: Counters
 
 
-@dataclass(frozen=True)
-class Supplies:
+class Supplies(Struct, frozen=True):
     """The supplies of the machine: the lowest 12 V (None: no reading) and when; the watts of each at the highest load of all, and its
     state in words. `source` None: nothing could be read."""
 
@@ -143,8 +134,7 @@ class Supplies:
     words: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Stress(HostResult, MeasurementDocument):
+class Stress(HostResult, MeasurementDocument, frozen=True):
     """The document of one run of stress.py. `asked_s`: how long it was to take."""
 
     KEY = "stress"
@@ -196,9 +186,9 @@ def _leaves(value: Any) -> Iterator[Any]:
     elif isinstance(value, tuple):
         for inner in value:
             yield from _leaves(inner)
-    elif hasattr(value, "__dataclass_fields__"):
-        for field in fields(value):
-            yield from _leaves(getattr(value, field.name))
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from _leaves(getattr(value, name))
     else:
         yield value
 
@@ -240,7 +230,7 @@ def _figures_of(found: Stress, gpu: StressedGpu) -> GpuFigures:
 
 
 def _kept(found: Stress) -> list[dict[str, Any]]:
-    return [asdict(one) for one in figures(found)]
+    return [to_builtins(one) for one in figures(found)]
 
 
 measured = Fact("stress.measured", READ_DOCUMENT, _measured, kept=_kept)

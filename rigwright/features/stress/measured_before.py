@@ -6,10 +6,11 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.checks import own_past
-from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.core.typed_json import Codec
+from rigwright.core.typed_json import typed
 from rigwright.engine.measured_gpu import MeasuredGpu
 from rigwright.facts import nccl
 from rigwright.facts.gpu_figures import Dated, GpuFigures
@@ -19,8 +20,7 @@ from rigwright.features.stress.facts import Kind
 from rigwright.history import Changed, History, Seen
 
 
-@dataclass(frozen=True)
-class DatedPair:
+class DatedPair(Struct, frozen=True):
     """The figures of two GPUs, and when they were measured (ISO 8601, UTC)."""
 
     at: str
@@ -45,7 +45,7 @@ def pairs(past: History, machine: int | None) -> MeasuredPairs:
     found: MeasuredPairs = {}
     for one in past.every(machine, nccl.tested.name):
         try:
-            figures = Codec().read(one.value, tuple[nccl.PairFigures, ...])
+            figures = typed(one.value, tuple[nccl.PairFigures, ...])
         except ValueError:
             continue  # another version wrote it
         found |= {frozenset(each.gpus): DatedPair(one.last_seen.isoformat(), each) for each in figures}
@@ -107,7 +107,7 @@ def by_gpu(seen: Sequence[Seen]) -> Figures:
     found: dict[str, list[Dated]] = {}
     for one in seen:
         try:
-            figures = Codec().read(one.value, tuple[GpuFigures, ...])
+            figures = typed(one.value, tuple[GpuFigures, ...])
         except ValueError:
             continue
         for each in figures:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import nccl_test, onhost_program, wheel_copy
 from rigwright.engine.events import Note
 from rigwright.engine.gpu_use import gpu_use, mig_use
@@ -30,8 +31,7 @@ LEFT_S = 120
 The start of stress.py takes less, its end on a slow host too (assumed)."""
 
 
-@dataclass(frozen=True)
-class StressOptions:
+class StressOptions(Struct, frozen=True):
     """`seconds`: of all stages. `wheels`: a source of libraries, as in NcclTestOptions."""
 
     seconds: float

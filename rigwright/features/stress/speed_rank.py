@@ -8,9 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from rigwright.checks import Finding
 from rigwright.checks.own_past import SAME_POWER_W, on_day
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.plugin_name import plugin_name
 from rigwright.engine.measured_gpu import MeasuredGpu
@@ -33,8 +34,7 @@ _REASONS: dict[str, tuple[str, str, bool]] = {
 """By the reason for lower clocks: the cause, what to do, and whether something is wrong."""
 
 
-@dataclass(frozen=True)
-class RankedGpu:
+class RankedGpu(Struct, frozen=True):
     """A GPU with the lowest of its shares of the model's figures, and the kind of product of that. `cause`: why it is no higher, "" where
     NVML says nothing; `todo`: what to do, "" for nothing; `wrong`: whether something is to be mended."""
 
@@ -47,8 +47,7 @@ class RankedGpu:
     wrong: bool
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """GPUs of one machine of which the same is to be told, the slowest first."""
 
     gpus: tuple[RankedGpu, ...]
@@ -70,8 +69,7 @@ class Entry:
         return ", ".join(one.gpu.position or one.gpu.bus_id for one in self.gpus)
 
 
-@dataclass(frozen=True)
-class RankedMachine:
+class RankedMachine(Struct, frozen=True):
     """A machine with the share of its slowest GPU, the mean share of all, and when (ISO 8601) the oldest of them was measured."""
 
     host: str

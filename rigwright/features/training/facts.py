@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from typing import Literal, get_args
 
+from msgspec import Struct
+
 from rigwright.core import host_text, shipped_files
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import Release
-from rigwright.core.typed_json import Codec
+from rigwright.core.typed_json import typed
 from rigwright.facts import Fact, Unreadable
 
 FOLDER = f"{STATE}/training"
@@ -25,8 +26,7 @@ MARK = ".rigwright"
 Kind = Literal["absent", "empty", "own", "other"]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """A folder for an environment, and what the host has for one.
 
     `kind`: absent, empty, own (rigwright made it), other. `whole`: the sha256 of the requirements of a whole environment, else "".
@@ -141,8 +141,7 @@ rm -rf -- "$work"
 """
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(Struct, frozen=True):
     """Whether pip gets the first wheel. `works` None: cannot be known before pip is there. `said`: pip's words, or the reason."""
 
     works: bool | None
@@ -187,8 +186,7 @@ def wheels(folder: str) -> Fact[frozenset[str] | None]:
     return Fact(f"training.wheels({folder})", script(text, folder, reads=True), _wheels)
 
 
-@dataclass(frozen=True)
-class ProvedGpu:
+class ProvedGpu(Struct, frozen=True):
     """A GPU by torch's number. `right`: its product was exact; None: it did not come so far. `error`: the reason."""
 
     name: str
@@ -197,8 +195,7 @@ class ProvedGpu:
     error: str | None
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """What the torch of an environment did. `cuda`, `nccl` None: built without. `torch` None: it cannot be imported, for `error`."""
 
     schema: int
@@ -215,7 +212,7 @@ def _proof(result: Result) -> Proof:
     text = next((line for line in reversed(result.lines) if line.startswith("{")), "")
     if not text:
         raise Unreadable(one_line(result.error_text)[-300:] or "the interpreter printed nothing")
-    found: Proof = Codec().read(host_text.json_value(text), Proof)
+    found = typed(host_text.json_value(text), Proof)
     if len(found.gpus) > 64 or len(found.architectures) > 64:
         raise ValueError("too many GPUs or architectures")
     return found

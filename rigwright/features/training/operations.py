@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from rigwright import catalogue
 from rigwright.catalogue import torch_locks
 from rigwright.core import lazy_re
@@ -14,7 +16,6 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, script
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.facts import Fact, Facts, Unavailable, apt_archive, dpkg, files, pci
 from rigwright.features.training import facts as facts_of
@@ -70,8 +71,7 @@ rm -rf {FOLDER}
 """
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What an environment is made of. `requirements`: the lines for pip. `size_bytes`: of the wheels, 0 where that is not known."""
 
     title: str

@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+
 from rigwright.core.schema import Release
 
 
-@dataclass(frozen=True)
-class TorchGpu:
+class TorchGpu(Struct, frozen=True):
     """A GPU in torch's list."""
 
     name: str
     capability: Release
 
 
-@dataclass(frozen=True)
-class TorchBuild:
+class TorchBuild(Struct, frozen=True):
     """The torch of an interpreter. `cuda`, `nccl` None: built without. `missing`: torch is not installed. `error`: from the import or
     from the start of CUDA. `architectures`: sm_70; compute_90 for PTX, which the driver compiles."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+
 from rigwright.core.schema import AbsolutePath, Release
 
 AUTO = "auto"
@@ -30,8 +31,7 @@ _OF_THE_SYSTEM = re.compile(r"/(boot|dev|etc|proc|run|sys|bin|sbin|lib|lib32|lib
 """Folders in which nobody's environment belongs."""
 
 
-@dataclass(frozen=True)
-class Training:
+class Training(Struct, frozen=True):
     """Where the environment is, whose it is, and what is in it.
 
     `path`: a folder of its own. `owner`: the user who owns it, and as whom pip runs. `python`: a Python that apt has ('3.11'); None: the

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rigwright.checks import ranked
 from rigwright.core.host_result import HostResult
-from rigwright.core.typed_json import Codec
+from rigwright.core.typed_json import typed
 from rigwright.engine.events import ActivityStarted
 from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.facts import gpu, system
@@ -22,7 +22,7 @@ def recorded(past: History, machine: int | None) -> tuple[DatedFigures, ...]:
     found: list[DatedFigures] = []
     for one in past.every(machine, training_smoke.trained.name):
         try:
-            figures = Codec().read(one.value, tuple[SmokeFigures, ...])
+            figures = typed(one.value, tuple[SmokeFigures, ...])
         except ValueError:
             continue  # another version wrote it
         found += [DatedFigures(one.last_seen.isoformat(), one.run, each) for each in figures]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict
 from typing import Any, Literal
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from rigwright.core.command import Result
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import Release
 from rigwright.facts import Fact
 from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
@@ -19,8 +20,7 @@ from rigwright.features.training.torch_build import TorchBuild
 MOST_GPUS, MOST_RUNS, LONGEST = 64, 8, 1000
 
 
-@dataclass(frozen=True)
-class SmokeRank:
+class SmokeRank(Struct, frozen=True):
     """One process. `stage` is its last one. `samples_s`: of all ranks together; None: it did not come so far. `weights`: a digest."""
 
     rank: int
@@ -41,8 +41,7 @@ class SmokeRank:
     error: str | None
 
 
-@dataclass(frozen=True)
-class SmokeRun:
+class SmokeRun(Struct, frozen=True):
     """The training on so many GPUs: how torchrun ended, and its ranks."""
 
     gpus: int
@@ -56,8 +55,7 @@ class SmokeRun:
         return min(speeds) if len(speeds) == self.gpus and self.run.outcome == "done" else None
 
 
-@dataclass(frozen=True)
-class Smoke(HostResult):
+class Smoke(HostResult, frozen=True):
     """The document of one run of train_smoke.py. `asked_s`: how long all trainings were to take together.
 
     `examined`: the run that looked at the interpreter's torch; `build` None: it told nothing. Without a torch that can train there are no runs.
@@ -76,8 +74,7 @@ class Smoke(HostResult):
     left_behind: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class SmokeFigures:
+class SmokeFigures(Struct, frozen=True):
     """What the history keeps of a training: samples a second on so many GPUs, and what it depends on."""
 
     gpus: int
@@ -87,8 +84,7 @@ class SmokeFigures:
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class DatedFigures:
+class DatedFigures(Struct, frozen=True):
     """Figures of an earlier training, with its time (ISO 8601) and run."""
 
     at: str
@@ -137,7 +133,7 @@ def figures(found: Smoke) -> list[SmokeFigures]:
 
 
 def _kept(found: Smoke) -> list[dict[str, Any]]:
-    return [asdict(one) for one in figures(found)]
+    return [to_builtins(one) for one in figures(found)]
 
 
 trained = Fact("training_smoke.trained", READ_DOCUMENT, _trained, kept=_kept)

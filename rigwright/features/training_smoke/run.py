@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from rigwright.core.errors import HostError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program
 from rigwright.engine.gpu_use import gpu_use, mig_use
 from rigwright.engine.host_run import HostRun
@@ -21,8 +22,7 @@ RUNS, START_S = 7, 150
 MAKE = "invoke provision --playbook train"
 
 
-@dataclass(frozen=True)
-class SmokeOptions:
+class SmokeOptions(Struct, frozen=True):
     """`seconds`: of all trainings together. `python`: an interpreter on the host, "" for that of the training environment."""
 
     seconds: float

@@ -7,11 +7,11 @@ and their medians are further apart than LEAST_PERCENT; anything else is noise (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Literal
 
+from msgspec import Struct, field
+
 from rigwright.core.host_result import HostResult
-from rigwright.core.lazy_dataclasses import dataclass
 
 LEAST_PERCENT = 2.0
 """Differences of the medians up to this count as noise, even where the rounds are apart: what a boot changes by itself is not
@@ -26,8 +26,7 @@ KEEP_IF = ("faster", "no-slower", "ask", "never")
 Decision = Literal["", "kept", "back", "left"]
 
 
-@dataclass(frozen=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """What is measured in rounds. `decides`: more of it is faster; False: it is shown, and decides nothing."""
 
     title: str
@@ -49,8 +48,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 """By key, in the order in which they are shown."""
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """One measurement of a host.
 
     `conditions`: what was in force, by name. `passed`: how many results of the peer-to-peer test are ok; `failures`: the others
@@ -68,8 +66,7 @@ class Measurement:
     wrong: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """A quantity before and after: the medians, half of the range of the rounds, and the change of the median in percent.
 
     None: not measured.
@@ -84,8 +81,7 @@ class Row:
     judgement: Judgement
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A condition that differs between two measurements."""
 
     name: str
@@ -93,8 +89,7 @@ class Difference:
     after: str
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two measurements side by side. `broken`: what failed only after, `repaired`: what failed only before, one sentence each."""
 
     rows: tuple[Row, ...]
@@ -104,8 +99,7 @@ class Comparison:
     verdict: Verdict
 
 
-@dataclass(frozen=True)
-class Attempt(HostResult):
+class Attempt(HostResult, frozen=True):
     """What a run of `try` did on one host.
 
     `change`: what was changed for this run, as `driver: 580`; "" when nothing was. `before_run`: the run that measured `before`.

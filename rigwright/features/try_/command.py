@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.cli import inventory_line, runner
 from rigwright.core import prompt
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import whole
 from rigwright.core.program_name import program_name
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -105,12 +107,11 @@ def _value(options: TryOptions, variable: str, now: Any) -> Any:
     given = loads(text if text.startswith("{") else f"{{{text}}}", "--limits")
     if not isinstance(given, YamlMapping):
         raise InputError("--limits", f"{text!r} is no mapping", "'power_limit_w: 250'")
-    only_keys(given, [field.name for field in fields(Limits)], "limit")
+    only_keys(given, Limits.__struct_fields__, "limit")
     return {**(now if isinstance(now, Mapping) else {}), **given}
 
 
-@dataclass
-class _Try:
+class _Try(Struct):
     """One try. `as_is`: the playbook with the variables of the inventory; `changed`: with the other value; `back`: the way back."""
 
     run_id: str
@@ -140,7 +141,7 @@ class _Try:
             now = host_variables.of_host(host, inventory.rigs).variables["limits"]
         self.value = _value(self.options, self.variable, now)
         origins = {**host.origins, self.variable: _OPTIONS[self.variable]}
-        other = replace(host, variables={**host.variables, self.variable: self.value}, origins=origins)
+        other = dataclasses.replace(host, variables={**host.variables, self.variable: self.value}, origins=origins)
         path = runner.playbook(self.options.playbook, "provision")
         self.changed = playbook.bind(path, inventory, other)
         self.back = rollback.aimed(playbook.bind(rollback.path(), inventory, host), self.run_id)
@@ -306,14 +307,14 @@ class _Try:
 
 def _earlier(host: str, run: str) -> tuple[str, Measurement]:
     """The id of an earlier run of `try` on the host, and what it measured of the state that it left. Raises UsageError."""
-    from rigwright.core.typed_json import Codec
+    from rigwright.core.typed_json import typed
     from rigwright.history import History
 
     with History.open(write=False) as past:
         found_run, document = past.attempt(host, run)
     problem = "did not measure the state that it left"
     try:
-        if measured := Codec().read(document, Attempt).stands:
+        if measured := typed(document, Attempt).stands:
             return found_run, measured
     except ValueError as error:
         problem = f"recorded what cannot be read ({error})"

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rigwright.core.typed_json import Codec
+from rigwright.core.typed_json import typed
 from rigwright.features.try_ import table
 from rigwright.features.try_.attempt import Attempt
 from rigwright.history import Changed, History
@@ -21,7 +21,7 @@ def show(console: Console, host: Mapping[str, Any]) -> None:
     if not host.get("try"):
         return
     try:
-        tried = Codec().read(host["try"], Attempt)
+        tried = typed(host["try"], Attempt)
     except ValueError as error:
         hanging(console, f"  [yellow]the record of the try cannot be read[/]: {as_is(str(error)[:100])}")
         return

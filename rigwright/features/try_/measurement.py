@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.checks import Finding
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import nccl_test, onhost_program, wheel_copy
 from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_run import HostRun
@@ -32,8 +33,7 @@ SIMULATED_ROUND_S = 1.0
 """The clock of a simulated GPU has nothing to settle; on a real one a round has the length that nccl_load.py gives it."""
 
 
-@dataclass(frozen=True)
-class MeasurementOptions:
+class MeasurementOptions(Struct, frozen=True):
     """`wheels`: a source of libraries, as in NcclTestOptions. `rounds`: counted rounds of each of PROCESSES processes."""
 
     wheels: str = ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from rigwright.checks import Finding
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable

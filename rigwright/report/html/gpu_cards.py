@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
+
 from rigwright.report.html.p2p_matrix import gb_s, short
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """A label and its text; `kind` marks a warning or a failure."""
 
     label: str
@@ -20,8 +20,7 @@ class Row:
     kind: Literal["", "warn", "fail"] = ""
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """Rows under a title."""
 
     title: str

@@ -9,13 +9,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
 import jinja2
 import jinja2.sandbox
 from markupsafe import Markup, escape
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rigwright.checks import VERDICTS, Finding
 from rigwright.checks.problems import Judgement, Problem, judge, problems
@@ -23,7 +24,6 @@ from rigwright.core import shipped_files
 from rigwright.core.control_characters import visible
 from rigwright.core.fix_steps import Step
 from rigwright.core.host_ranges import folded
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
 from rigwright.engine.report import BAD
 from rigwright.report.html import gpu_cards
@@ -52,8 +52,7 @@ _MACHINE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(Struct, frozen=True):
     """The card of a GPU. `worst`: the worst verdict of the findings about it, "" without findings; `answers`: to the driver."""
 
     title: str
@@ -62,8 +61,7 @@ class Card:
     answers: bool = True
 
 
-@dataclass(frozen=True)
-class HostView:
+class HostView(Struct, frozen=True):
     """One host of a document with all that its sections show. `data`: the host's part of the document with every key present;
     `counts`: the number of findings by verdict."""
 

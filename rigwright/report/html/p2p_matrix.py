@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One ordered pair. `text` in parentheses: not measured alone. `way`: the transport; `kind`: a CSS class; `heat`: 0 to 100, logarithmic up to the fastest pair."""
 
     text: str
@@ -20,8 +19,7 @@ class Cell:
     title: str
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """A caption, the names of the GPUs, and a row of cells for each GPU; None on the diagonal."""
 
     caption: str

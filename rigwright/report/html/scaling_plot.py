@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 320.0, 200.0, 34.0, 30.0, 12.0
 
@@ -17,8 +17,7 @@ class Point(NamedTuple):
     label: str
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """Coordinates in a box of 320 x 200; `expected`: the value of the rig, or None."""
 
     points: tuple[Point, ...]

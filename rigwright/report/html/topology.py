@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from typing import Any
 
-from rigwright.core.lazy_dataclasses import dataclass
+from msgspec import Struct, field
 
 STEP = 104
 """Units from one GPU to the next; a unit is a pixel where the drawing is not scaled."""
@@ -22,8 +21,7 @@ MOST = 10
 """The number of GPUs up to which they are in one row; a screen of 1280 pixels shows so many."""
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(Struct, frozen=True):
     """A device: a title, a line under it, and its state as a CSS class."""
 
     x: float
@@ -40,8 +38,7 @@ class Box:
         return self.x + self.width / 2
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """An SVG path and its label at (x, y); `kind`: a CSS class, `width`: of the stroke."""
 
     path: str
@@ -52,8 +49,7 @@ class Line:
     y: float = 0
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(Struct, frozen=True):
     """The whole drawing, in its own units; `words`: its NVLinks as sentences."""
 
     width: float
@@ -63,8 +59,7 @@ class Drawing:
     words: tuple[str, ...] = ()
 
 
-@dataclass
-class _Node:
+class _Node(Struct):
     """A device on the PCI bus and the devices below it."""
 
     name: str
@@ -114,8 +109,7 @@ def drawn(machine: dict[str, Any]) -> Drawing | None:
     return Drawing(width, low + MARGIN, (*boxes, *switches), (*lines, *drops), tuple(_sentences(machine, gpus)))
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """A row of GPUs: their columns, their y, and the side of their processors: -1 above, 1 below."""
 
     column: dict[str, int]

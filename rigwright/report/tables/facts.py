@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from rich.console import Console
 
 from rigwright.core.control_characters import one_line
@@ -41,19 +41,19 @@ def _is_list(value: object) -> bool:
 
 def _rows(value: object) -> Iterator[tuple[str, str]]:
     """Labels and texts (rich markup). A list of records has a row for each field: one value where all agree, else all."""
-    if _is_list(value) and value and all(dataclasses.is_dataclass(item) for item in value):  # type: ignore[attr-defined]
-        for field in dataclasses.fields(value[0]):  # type: ignore[index]
-            texts = [_text(getattr(item, field.name)) for item in value]  # type: ignore[attr-defined]
+    if _is_list(value) and value and all(isinstance(item, Struct) for item in value):  # type: ignore[attr-defined]
+        for name in value[0].__struct_fields__:  # type: ignore[index]
+            texts = [_text(getattr(item, name)) for item in value]  # type: ignore[attr-defined]
             separator = "; " if any(", " in text for text in texts) else ", "
-            yield field.name, texts[0] if len(set(texts)) == 1 else separator.join(texts)
+            yield name, texts[0] if len(set(texts)) == 1 else separator.join(texts)
         return
     yield from _fields(value)
 
 
 def _fields(value: object, above: str = "") -> Iterator[tuple[str, str]]:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _fields(getattr(value, field.name), f"{above}.{field.name}" if above else field.name)
+    if isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from _fields(getattr(value, name), f"{above}.{name}" if above else name)
     elif isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from _fields(item, f"{above}.{key}" if above else str(key))
@@ -71,7 +71,7 @@ def _text(value: object) -> str:
         return ", ".join(_text(item) for item in sorted(value, key=str))
     if _is_list(value):
         return ", ".join(_text(item) for item in value)  # type: ignore[attr-defined]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         return ", ".join(f"{as_is(label)} {text}" for label, text in _fields(value))
     if isinstance(value, datetime.datetime):
         return value.isoformat(" ", "seconds")

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
 from rich.console import Console
 
 from rigwright.catalogue.summary import counted_ids
@@ -13,7 +14,6 @@ from rigwright.checks import Finding
 from rigwright.checks.problems import Problem
 from rigwright.core import numbers
 from rigwright.core.host_ranges import folded
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
 from rigwright.core.shortening import cut
 from rigwright.engine.report import BAD, HostReport
@@ -66,8 +66,7 @@ def check(console: Console, reports: Sequence[HostReport]) -> None:
         hanging(console, as_typed(hint))
 
 
-@dataclass(frozen=True)
-class _Cause:
+class _Cause(Struct, frozen=True):
     """A problem of a host. `rank`: how bad its kind is, 0 the worst; `key`: equal for problems of one cause."""
 
     rank: int

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec import Struct
+
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.command_failures import missing_program
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import RUNS
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.facts import Facts, Unavailable, display, grub, past_runs, reboot_record, run_record, system
 from rigwright.facts import driver as state
@@ -29,8 +30,7 @@ RULES = ("/etc/apt/", "/usr/share/keyrings/")
 """Where the files are that decide what apt installs. They go back before the packages."""
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """What must be done after files of a folder changed. `command` gets the release of the kernel that boots next. `restarts`: units,
     of which there are none after a file was taken away."""
 

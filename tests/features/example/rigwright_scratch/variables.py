@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from rigwright.core.schema import AbsolutePath
 
 
-@dataclass(frozen=True)
-class Scratch:
+class Scratch(Struct, frozen=True):
     """`least_gib`: room that is left for data."""
 
     path: AbsolutePath
