@@ -31,7 +31,7 @@ section driver; head -1 /proc/driver/nvidia/version 2>/dev/null; awk '{print $1}
 section limits
 nvidia-smi --query-gpu=index,persistence_mode,power.limit,clocks.applications.memory,clocks.applications.graphics --format=csv,noheader
 nvidia-smi --query-compute-apps=pid,name --format=csv,noheader
-section left; ls -d /run/rigwright* /dev/shm/rigwright* /tmp/* 2>/dev/null | grep -v /tmp/systemd-private; ls /var/lib/rigwright/lease 2>/dev/null
+section left; ls -d /run/rigwright[-.]* /dev/shm/rigwright* /tmp/* 2>/dev/null | grep -v /tmp/systemd-private; ls /var/lib/rigwright/lease 2>/dev/null
 ps -eo args | grep -E '/var/lib/rigwright/runs|/run/rigwright-|[a]pt-get|[d]pkg ' | grep -v grep
 :
 """
