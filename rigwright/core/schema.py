@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NewType, get_args, get_origin
 
-from msgspec import Struct
-from msgspec.structs import fields
+from msgspec import Struct, structs
 
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
@@ -146,7 +145,7 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     return value
 
 
-_fields = cache(fields)
+_fields = cache(structs.fields)
 
 
 def _struct(value: Any, wanted: type[Struct], where: str, name: str) -> Any:

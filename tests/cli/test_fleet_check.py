@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright.cli.fleet_check import compare, held
 from rigwright.core.desired import GpuLimits, Limits
