@@ -81,14 +81,13 @@ def test_workers_must_be_the_same(workers: list[str], answers: dict[str, str] | 
 
 
 class Alone:
-    """A scheduler's client whose workers, or the scheduler itself, are gone after the first look."""
+    """A scheduler's client whose workers, or the scheduler itself, are gone once `there` is False."""
 
     def __init__(self, gone: bool) -> None:
-        self.gone, self.looks = gone, 0
+        self.gone, self.there = gone, True
 
     def nthreads(self) -> dict[str, int]:
-        self.looks += 1
-        if self.looks == 1:
+        if self.there:
             return {WORKER: 2}
         if self.gone:
             raise OSError("closed")
@@ -99,8 +98,10 @@ class Alone:
 def test_workers_that_are_gone_are_noticed(monkeypatch: pytest.MonkeyPatch, gone: bool, why: str) -> None:
     monkeypatch.setattr(dask_workers, "POLL_S", 0.01)
     monkeypatch.setattr(dask_workers, "NO_WORKER_S", 0.05)
-    workers = dask_workers.Workers(Alone(gone))
+    client = Alone(gone)
+    workers = dask_workers.Workers(client)
     assert (workers.count, workers.threads, workers.lost) == (1, 2, "")
+    client.there = False
     until = time.monotonic() + 60
     while not workers.lost:
         assert time.monotonic() < until
