@@ -114,7 +114,7 @@ timeout 20 systemctl list-unit-files --plain --no-legend --no-pager 2>/dev/null 
 timeout 20 systemctl list-units --all --plain --no-legend --no-pager 2>/dev/null | awk '{print "unit " $1 " " $3}' >>units
 : >gpus; cat @LOCKED@ >locks 2>/dev/null || :
 if [ -e /proc/driver/nvidia/version ]; then
-  { timeout -k 1 20 nvidia-smi -q -x >gpus.new 2>/dev/null && grep -v '<supported_' gpus.new >gpus; rm -f gpus.new; echo >asked; } &
+  { timeout -k 1 20 nvidia-smi -q -x >gpus.new 2>/dev/null && grep -v '<supported_graphics_clock>' gpus.new >gpus; rm -f gpus.new; echo >asked; } &
   n=0; while [ ! -e asked ] && [ $n -lt 220 ]; do n=$((n + 1)); sleep 0.1; done; rm -f asked
 fi
 : >files; : >wrote; : >own-packages; : >own-units; n=0 all_at_once=1
