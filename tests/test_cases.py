@@ -1,4 +1,4 @@
-"""Runs every case in tests/cases: KIND/NAME/CASE.yml, where NAME is the fact, operation or check under test.
+"""Runs every case in tests/cases: KIND/NAME.yml has the cases of the fact, operation or check NAME, one YAML document each.
 
 Facts in a case are the host's output, and the real parsers read them: `stdout` (text), `code`, `stderr`; or `file`
 with `content`, `mode`, `owner`, `group`; or `absent: true`; or `shipped`, a file of rigwright, with its `mode`;
@@ -16,15 +16,15 @@ import pkgutil
 import random
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import pynvml
 import pytest
 import yaml
 from msgspec.structs import asdict, replace
 
+import rigwright.facts
 from rigwright.core import features
 from rigwright.core.change import Note
 from rigwright.core.command import Result
@@ -37,11 +37,33 @@ from tests import nvidia_smi
 from tests.paths import CASES, ROOT
 
 
-def _cases(kind: str) -> list[Any]:
-    return [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in sorted((CASES / kind).glob("*/*.yml"))]
+class Case(NamedTuple):
+    """A document of tests/cases: `tested` is the name of the fact, operation or check; `title` what is special in this case."""
+
+    kind: str
+    tested: str
+    title: str
+    content: dict[str, Any]
 
 
-def _result(given: Any, fact: str) -> Result:
+@functools.cache
+def cases(kind: str) -> tuple[Case, ...]:
+    """Returns the cases of all facts, operations or checks. Raises ValueError for two cases of one name with one title."""
+    found: dict[tuple[str, str], Case] = {}
+    for path in sorted((CASES / kind).glob("*.yml")):
+        for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader):
+            title = document.pop("case")
+            if (path.stem, title) in found:
+                raise ValueError(f"{path}: two cases are named {title}")
+            found[path.stem, title] = Case(kind, path.stem, title, document)
+    return tuple(found.values())
+
+
+def _parameters_of(kind: str) -> list[Any]:
+    return [pytest.param(case, id=f"{case.tested}/{case.title}") for case in cases(kind)]
+
+
+def result_of(given: Any, fact: str) -> Result:
     """Returns the result of the command of a fact as the case describes it."""
     if (name := fact.partition("(")[0]) in nvidia_smi.CELLS:
         given = given if isinstance(given, dict) else {"stdout": given}
@@ -79,7 +101,7 @@ def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> 
         except Missing as wanted:
             for fact in wanted.facts:
                 assert fact.name in answers, f"the case has no answer for the fact {fact.name}"
-                store.known[fact] = parsed(fact, _result(answers[fact.name], fact.name))
+                store.known[fact] = parsed(fact, result_of(answers[fact.name], fact.name))
     raise AssertionError("facts that never settle")
 
 
@@ -88,10 +110,9 @@ def _parameters(function: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {name: converted(value, hints[name], "case", name) for name, value in given.items()}
 
 
-@pytest.mark.parametrize("path", [*_cases("operations"), *_cases("checks")])
-def test_operation_or_check(path: Path) -> None:
-    case = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    function = known(path.parent.parent.name)[path.parent.name]
+@pytest.mark.parametrize("given", [*_parameters_of("operations"), *_parameters_of("checks")])
+def test_operation_or_check(given: Case) -> None:
+    case, function = given.content, known(given.kind)[given.tested]
     parameters = _parameters(function, case.get("parameters") or {})
     answers = case.get("facts") or {}
     if "error" in case or "unavailable" in case:
@@ -107,7 +128,7 @@ def test_operation_or_check(path: Path) -> None:
     _matches(found, case.get("changes", case.get("findings", [])))
     if "notes" in case:
         assert notes == case["notes"]
-    if found and path.parent.parent.name == "operations":
+    if found and given.kind == "operations":
         _writes(found, case["then"])
         again, _ = _ask(function, parameters, {**answers, **case["then"]})
         assert [one for one in again if not isinstance(one, Note)] == [], (
@@ -138,41 +159,39 @@ def _matches(found: list[Any], wanted: list[dict[str, Any]]) -> None:
 
 
 @functools.cache
-def _facts() -> dict[str, Any]:
-    """Returns every fact, and every function that makes one, as MODULE.NAME; of a feature a fact by its own name."""
+def facts_by_name() -> dict[str, Any]:
+    """Returns every fact by its name, and every function that makes a fact by MODULE.FUNCTION."""
     found: dict[str, Any] = {}
-    package = importlib.import_module("rigwright.facts")
-    modules = [(info.name, f"rigwright.facts.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
-    for name, feature in features.features().items():
-        modules += [(name, info.name) for info in pkgutil.iter_modules(feature.__path__, f"{feature.__name__}.")]
-    for prefix, path in modules:
-        module = importlib.import_module(path)
-        for name, value in vars(module).items():
-            makes = (
-                inspect.isfunction(value)
-                and not name.startswith("_")
-                and value.__module__ == module.__name__
-                and "Fact[" in str(inspect.signature(value).return_annotation)
-            )
-            if isinstance(value, Fact) and "features" in path:
-                found[value.name] = value
-            elif isinstance(value, Fact) or makes:
-                found[f"{prefix}.{name}"] = value
+    for prefix, package in [("", rigwright.facts), *((f"{name}.", one) for name, one in features.features().items())]:
+        for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(info.name)
+            for name, value in vars(module).items():
+                if isinstance(value, Fact):
+                    found[value.name] = value
+                elif makes_facts(value) and value.__module__ == info.name and not name.startswith("_"):
+                    inner = "" if prefix else f"{info.name.removeprefix(f'{package.__name__}.')}."
+                    found[f"{prefix}{inner}{name}"] = value
     return found
 
 
-def _fact(path: Path) -> tuple[Fact[Any], dict[str, Any]]:
-    case = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    thing = _facts()[path.parent.name]
+def makes_facts(value: object) -> bool:
+    """Returns whether a value is a function that returns a fact."""
+    return inspect.isfunction(value) and "Fact[" in str(inspect.signature(value).return_annotation)
+
+
+def fact_of(case: Case) -> Fact[Any]:
+    """Returns the fact of a case, with its arguments."""
+    thing = facts_by_name()[case.tested]
     if isinstance(thing, Fact):
-        return thing, case
-    return thing(*(tuple(arg) if isinstance(arg, list) else arg for arg in case["arguments"])), case
+        return thing
+    fact: Fact[Any] = thing(*(tuple(arg) if isinstance(arg, list) else arg for arg in case.content["arguments"]))
+    return fact
 
 
-@pytest.mark.parametrize("path", _cases("facts"))
-def test_fact(path: Path) -> None:
-    fact, case = _fact(path)
-    value = parsed(fact, _result(case["answer"], fact.name))
+@pytest.mark.parametrize("given", _parameters_of("facts"))
+def test_fact(given: Case) -> None:
+    fact, case = fact_of(given), given.content
+    value = parsed(fact, result_of(case["answer"], fact.name))
     if "unavailable" in case or "unreadable" in case:
         kind = Unavailable if "unavailable" in case else Unreadable
         assert isinstance(value, kind), value
@@ -202,19 +221,15 @@ def _damaged(answer: bytes, chance: random.Random) -> bytes:
     )
 
 
-@pytest.mark.parametrize("path", _cases("facts"))
-def test_a_damaged_answer_is_a_value_or_a_refusal(path: Path) -> None:
-    fact, case = _fact(path)
-    result, chance = _result(case["answer"], fact.name), random.Random(path.as_posix().partition("tests/")[2])
+@pytest.mark.parametrize("given", _parameters_of("facts"))
+def test_a_damaged_answer_is_a_value_or_a_refusal(given: Case) -> None:
+    fact = fact_of(given)
+    result, chance = result_of(given.content["answer"], fact.name), random.Random(f"{given.tested}/{given.title}")
     for _ in range(40):
         parsed(fact, replace(result, stdout=_damaged(result.stdout, chance)))
 
 
-def _without_case(kind: str, names: Iterator[str] | list[str]) -> list[str]:
-    return [name for name in names if not list((CASES / kind / name).glob("*.yml"))]
-
-
 def test_everything_has_a_case() -> None:
-    missing = _without_case("facts", list(_facts())) + _without_case("operations", list(known("operations")))
-    missing += _without_case("checks", list(known("checks")))
-    assert missing == [], "no case in tests/cases for these"
+    names = {"facts": facts_by_name(), "operations": known("operations"), "checks": known("checks")}
+    for kind, wanted in names.items():
+        assert sorted({case.tested for case in cases(kind)}) == sorted(wanted), f"tests/cases/{kind}: a file for each"

@@ -20,7 +20,7 @@ from rigwright import catalogue, inventory
 from rigwright.checks import Finding
 from rigwright.core.desired import variable_names
 from rigwright.engine import limit_rows, playbook
-from rigwright.facts.gpu_health import Card, Errors
+from rigwright.facts.gpu.health import Card, Errors
 from rigwright.inventory.model import Host
 from rigwright.report import json_document, prometheus
 from tests import reports

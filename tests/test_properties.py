@@ -8,11 +8,9 @@ from __future__ import annotations
 import dataclasses
 import grp
 import hashlib
-import importlib
 import inspect
 import json
 import os
-import pkgutil
 import pwd
 import re
 import shlex
@@ -39,24 +37,14 @@ from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import loads
 from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.resolve import PIN, pinned, resolved, upstream
-from rigwright.facts import (
-    Fact,
-    FactStore,
-    Missing,
-    Unavailable,
-    Unreadable,
-    apt_archive,
-    files,
-    gpu,
-    kernel,
-    parsed,
-    pci,
-)
+from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, files, kernel, parsed, pci
 from rigwright.facts import grub as grub_facts
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.grub import default_entry
 from rigwright.facts.plain import plain
 from rigwright.operations import apt, driver, file, limits
-from tests import nvidia_smi
+from tests import nvidia_smi, test_cases
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 MY_GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -108,15 +96,11 @@ def test_a_secret_is_never_shown(show: Callable[[Secret], str]) -> None:
 
 
 def _fact_makers() -> list[Any]:
-    makers = []
-    package = importlib.import_module("rigwright.facts")
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"rigwright.facts.{info.name}")
-        for name, function in inspect.getmembers(module, inspect.isfunction):
-            own = function.__module__ == module.__name__ and not name.startswith("_")
-            if own and "Fact[" in str(inspect.signature(function).return_annotation) and _takes_text(function):
-                makers.append(pytest.param(function, id=f"{info.name}.{name}"))
-    return makers
+    return [
+        pytest.param(thing, id=name)
+        for name, thing in test_cases.facts_by_name().items()
+        if not isinstance(thing, Fact) and _takes_text(thing)
+    ]
 
 
 def _takes_text(function: Callable[..., Fact[Any]]) -> bool:
@@ -1027,12 +1011,8 @@ def test_no_output_breaks_a_reader(stdout: bytes, stderr: bytes, code: int) -> N
 
 
 def _every_fact() -> list[Fact[Any]]:
-    package = importlib.import_module("rigwright.facts")
-    modules = [
-        importlib.import_module(f"rigwright.facts.{info.name}") for info in pkgutil.iter_modules(package.__path__)
-    ]
-    plain_ones = [value for module in modules for value in vars(module).values() if isinstance(value, Fact)]
-    return plain_ones + [_made(one.values[0], "x") for one in _fact_makers()]  # type: ignore[attr-defined]
+    simple = [thing for thing in test_cases.facts_by_name().values() if isinstance(thing, Fact)]
+    return simple + [_made(one.values[0], "x") for one in _fact_makers()]
 
 
 def test_an_apt_job_takes_its_packages_as_words() -> None:

@@ -16,7 +16,7 @@ from rigwright.catalogue.gpus import Model, NvLink
 from rigwright.catalogue.rigs import Kind
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId, bus_id
-from rigwright.facts.nccl import Document, Gpu, Pair
+from rigwright.facts.nccl.p2p_test import Document, Gpu, Pair
 
 Source = Literal["", "rig", "catalogue", "peers"]
 

@@ -14,8 +14,10 @@ from rigwright.core.desired import Ecc
 from rigwright.core.gpu_labels import called, place
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
-from rigwright.facts import Facts, gpu_health, topology
-from rigwright.facts.gpu_health import Card
+from rigwright.facts import Facts
+from rigwright.facts.gpu import health as gpu_health
+from rigwright.facts.gpu import topology
+from rigwright.facts.gpu.health import Card
 
 WORN_OUT = 60
 """From this number of retired pages a card is worn out and should be returned; the maximum is 64 (NVIDIA's page retirement;

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, check, of_symptom
-from rigwright.facts import Facts, gpu, nccl, threads
+from rigwright.facts import Facts, threads
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.nccl import p2p_test as nccl
 
 FULL_PERCENT = 80
 

@@ -11,8 +11,9 @@ from rigwright.checks.card import WORN_OUT, remaps_rows
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
-from rigwright.facts import Facts, Unavailable, Unreadable, gpu_health, kernel_log, pci
-from rigwright.facts.gpu_health import Card
+from rigwright.facts import Facts, Unavailable, Unreadable, kernel_log, pci
+from rigwright.facts.gpu import health as gpu_health
+from rigwright.facts.gpu.health import Card
 from rigwright.facts.machine import Past
 
 Slots = dict[BusId, str]

@@ -13,8 +13,9 @@ from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
 from rigwright.driver.old_kernels import boot_room
-from rigwright.facts import Facts, dpkg, kernel_log, pci, system, systemd
+from rigwright.facts import Facts, kernel_log, pci, system, systemd
 from rigwright.facts import machine as machines
+from rigwright.facts.apt import dpkg
 from rigwright.facts.machine import Past
 
 

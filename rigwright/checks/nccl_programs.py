@@ -9,9 +9,11 @@ from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Source, check, of_symptom, of_text
 from rigwright.checks.p2p import FAR, blamed, left_behind
 from rigwright.core.schema import BusId
-from rigwright.facts import Facts, driver, nccl_programs, nccl_table, pci
-from rigwright.facts.nccl_programs import Run
-from rigwright.facts.nccl_table import Table
+from rigwright.facts import Facts, driver, pci
+from rigwright.facts.nccl import nccl_tests as nccl_programs
+from rigwright.facts.nccl import table as nccl_table
+from rigwright.facts.nccl.nccl_tests import Run
+from rigwright.facts.nccl.table import Table
 
 
 @check(needs=nccl_programs.nccl_tests)

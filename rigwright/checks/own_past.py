@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from rigwright.facts.gpu_figures import Dated, GpuFigures
+from rigwright.facts.gpu.figures import Dated, GpuFigures
 
 SLOWER = 0.05
 """From this share on a GPU is slower than it was, with the same settings (assumed: two stresses of a sound card differ by 1 or 2 %)."""

@@ -16,8 +16,9 @@ from rigwright.checks import AGAIN, Finding, Verdict, check, environment, of_sym
 from rigwright.checks._common_gpu import faults
 from rigwright.checks._expected_links import Expected, Machine, machine, on_the_box, per_link, place_of
 from rigwright.core.schema import BusId
-from rigwright.facts import Facts, nccl, pci
-from rigwright.facts.nccl import Document, Pair, SendRecvResult
+from rigwright.facts import Facts, pci
+from rigwright.facts.nccl import p2p_test as nccl
+from rigwright.facts.nccl.p2p_test import Document, Pair, SendRecvResult
 
 FAR = 0.65
 """Below this share of its figure a pair, or an all-reduce, is broken: one of two NVLinks down leaves a half; good machines are

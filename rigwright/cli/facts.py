@@ -8,7 +8,9 @@ from typing import Any
 from rigwright.cli import runner
 from rigwright.cli.options import FactsOptions
 from rigwright.engine.report import FactsResult
-from rigwright.facts import Fact, dpkg, driver, footprint, gpu, grub, kernel, pci, system
+from rigwright.facts import Fact, driver, footprint, grub, kernel, pci, system
+from rigwright.facts.apt import dpkg
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is

@@ -18,7 +18,9 @@ from rigwright.core.host_result import HostResult
 from rigwright.engine import identity, verify
 from rigwright.engine.playbook import Step
 from rigwright.engine.report import BAD, CheckResult
-from rigwright.facts import Fact, driver, gpu, gpu_health, machine, pci, system
+from rigwright.facts import Fact, driver, machine, pci, system
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu import health as gpu_health
 from rigwright.facts.plain import plain
 from rigwright.fleet import actions, drift, pool, shared_identity
 from rigwright.fleet.drift import Machine, Place

@@ -56,8 +56,8 @@ def _require_sense(options: VerifyOptions) -> None:
 
 
 def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions) -> None:
-    from rigwright.engine.nccl_programs import Programs
-    from rigwright.engine.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
+    from rigwright.engine.p2p.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
+    from rigwright.engine.p2p.nccl_tests import Programs
     from rigwright.fleet import actions, pool
 
     if options.watch:

@@ -12,7 +12,7 @@ from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import numbers
 from rigwright.driver.package_sets import FABRIC_MANAGER, branch_of, upstream
-from rigwright.facts.apt_archive import Archive, Version
+from rigwright.facts.apt.archive import Archive, Version
 
 
 class Choice(Struct, frozen=True):

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 from rigwright.core import lazy_re
 from rigwright.driver.package_sets import KERNELS
-from rigwright.facts import Facts, dpkg, system
+from rigwright.facts import Facts, system
 from rigwright.facts import kernel as kernels
-from rigwright.facts.dpkg import Package
+from rigwright.facts.apt import dpkg
+from rigwright.facts.apt.dpkg import Package
 
 _IMAGE = lazy_re.compile(r"linux-image-(?:unsigned-)?(\d+\.\d+\.\S*?(?<!-dbg))")
 

@@ -39,9 +39,10 @@ from rigwright.driver.package_sets import (
     upstream,
     wants_prebuilt,
 )
-from rigwright.facts import Facts, apt_archive, files, grub, pci, system
+from rigwright.facts import Facts, files, grub, pci, system
 from rigwright.facts import driver as state
-from rigwright.facts.dpkg import Move
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt.dpkg import Move
 from rigwright.facts.system import OsRelease
 
 PIN = "nvidia"

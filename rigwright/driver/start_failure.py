@@ -13,9 +13,9 @@ from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId, bus_id
 from rigwright.driver.load_failure import LONGEST, complaints
 from rigwright.facts import Facts, Unavailable, Unreadable, kernel_log, pci
-from rigwright.facts.gpu import Gpu
+from rigwright.facts.gpu.gpus import Gpu
+from rigwright.facts.gpu.smi import NoGpus
 from rigwright.facts.pci import PciGpu
-from rigwright.facts.smi import NoGpus
 
 _LOOK = "sudo dmesg | grep NVRM, and invoke explain with its first line"
 

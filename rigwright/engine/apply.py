@@ -12,17 +12,20 @@ from rigwright.core.command_failures import failure_in
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import ConsentError, HostError, NoRoot, Rebooting, RigwrightError, Unreachable, unexpected
 from rigwright.core.host_templates import SHIPPED
-from rigwright.engine import continuation, events, jobs, lease, owed_test, own_programs, reboot_order, run_record
-from rigwright.engine.boot_wait import BootWait, Tried
+from rigwright.engine import events, jobs, lease, own_programs, run_record
+from rigwright.engine.boot import continuation
+from rigwright.engine.boot import order as reboot_order
+from rigwright.engine.boot.trial import Trials
+from rigwright.engine.boot.wait import BootWait, Tried
 from rigwright.engine.gpu_use import gpu_users
 from rigwright.engine.host_run import HostRun
+from rigwright.engine.p2p import required as owed_test
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.report import ApplyResult
-from rigwright.engine.trial import Trials
 from rigwright.facts import system
-from rigwright.facts import trial as trial_facts
-from rigwright.facts.continuation import UNIT_NAME
+from rigwright.facts.boot import trial as trial_facts
+from rigwright.facts.boot.continuation import UNIT_NAME
 from rigwright.facts.own_programs import at_work
 from rigwright.operations.trial import taken_away
 

@@ -10,8 +10,9 @@ from rigwright.core.host_result import HostResult
 from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.facts import Fact, gpu, pci
-from rigwright.facts.gpu import ClockPair, Gpu, Locks
+from rigwright.facts import Fact, pci
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu.gpus import ClockPair, Gpu, Locks
 from rigwright.operations.limits import wanted_of
 
 if TYPE_CHECKING:

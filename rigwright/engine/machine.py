@@ -14,10 +14,12 @@ from rigwright.core.host_result import HostResult
 from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.facts import Fact, driver, gpu_health, system, topology
-from rigwright.facts.gpu_health import Card
+from rigwright.facts import Fact, driver, system
+from rigwright.facts.gpu import health as gpu_health
+from rigwright.facts.gpu import topology
+from rigwright.facts.gpu.health import Card
+from rigwright.facts.gpu.topology import NvLink, Place
 from rigwright.facts.plain import plain
-from rigwright.facts.topology import NvLink, Place
 
 if TYPE_CHECKING:
     from rigwright.engine.report import HostReport

@@ -13,7 +13,8 @@ from rigwright.core.change import Change, Note
 from rigwright.core.errors import HostError
 from rigwright.engine.playbook import Step
 from rigwright.engine.shared_results import SharedResults
-from rigwright.facts import Fact, Facts, FactStore, Missing, Unavailable, Unreadable, next_boot
+from rigwright.facts import Fact, Facts, FactStore, Missing, Unavailable, Unreadable
+from rigwright.facts.boot import next_boot
 
 Status = Literal["ok", "pending", "changed", "unknown", "failed", "skipped"]
 Read = Callable[[Sequence[Fact[Any]]], None]

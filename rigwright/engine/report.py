@@ -21,7 +21,7 @@ from rigwright.facts.plain import plain
 from rigwright.inventory.model import Host
 
 if TYPE_CHECKING:
-    from rigwright.facts.nccl import Document
+    from rigwright.facts.nccl.p2p_test import Document
 
 FAILS: tuple[Verdict, ...] = ("fail", "unknown")
 """Verdicts that make the status of a host `failed`."""

@@ -14,7 +14,9 @@ from rigwright.engine.host_run import HostRun
 from rigwright.engine.parameters import inject
 from rigwright.engine.plan import MAX_ROUNDS, PlannedStep
 from rigwright.engine.playbook import Check
-from rigwright.facts import Fact, Missing, Unavailable, Unreadable, dpkg, gpu_health
+from rigwright.facts import Fact, Missing, Unavailable, Unreadable
+from rigwright.facts.apt import dpkg
+from rigwright.facts.gpu import health as gpu_health
 from rigwright.facts.machine import Past
 from rigwright.facts.own_programs import at_work
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rigwright.facts import Fact, driver, gpu, kernel, system
+from rigwright.facts import Fact, driver, kernel, system
+from rigwright.facts.gpu import gpus as gpu
 
 CONDITIONS: tuple[Fact[Any], ...] = (
     driver.loaded_version,

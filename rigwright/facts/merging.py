@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result
-from rigwright.facts import Merger, dpkg, files, systemd
+from rigwright.facts import Merger, files, systemd
+from rigwright.facts.apt import dpkg
 
 MERGERS: tuple[Merger, ...] = (dpkg.MERGER, systemd.MERGER, files.MERGER)
 MOST = 60

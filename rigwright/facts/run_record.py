@@ -22,8 +22,9 @@ from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.facts import Fact, gpu
-from rigwright.facts.gpu import Gpu, Locks
+from rigwright.facts import Fact
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu.gpus import Gpu, Locks
 from rigwright.facts.run_recording import KEEP, LISTED, LISTS, TEXTS
 
 MOST_RUNS, MOST_WRITTEN, MOST_MOVED, MOST_UNITS = 200, 2000, 5000, 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rigwright.core.host_folders import STATE
 from rigwright.core.host_templates import HOST_FILES
-from rigwright.facts.gpu import LOCKED_FILE
+from rigwright.facts.gpu.gpus import LOCKED_FILE
 from rigwright.facts.kernel import MODINFO
 
 MOST_FILES, MOST_FILE_KIB, MOST_KIB = 400, 1024, 16 * 1024

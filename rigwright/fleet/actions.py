@@ -13,15 +13,16 @@ from rigwright.core.errors import HostError, RigwrightError
 from rigwright.core.host_result import HostResult
 from rigwright.engine.events import ActivityStarted, Note
 from rigwright.engine.report import ApplyResult, CheckResult, NcclTestResult, PlanResult
-from rigwright.facts import next_boot, system
+from rigwright.facts import system
+from rigwright.facts.boot import next_boot
 from rigwright.facts.own_programs import at_work
 from rigwright.fleet import host_job
 from rigwright.fleet.host_job import HostJob
 
 if TYPE_CHECKING:
     from rigwright.checks import Finding
-    from rigwright.engine.nccl_programs import Programs
-    from rigwright.engine.nccl_test import NcclTestOptions
+    from rigwright.engine.p2p.nccl_test import NcclTestOptions
+    from rigwright.engine.p2p.nccl_tests import Programs
     from rigwright.engine.plan import PlannedStep
     from rigwright.engine.verify import CheckEvaluation
 
@@ -38,7 +39,9 @@ def connect_host(job: HostJob) -> Iterator[HostResult]:
 def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages[PlanResult]:
     """Plans all steps; steps that fail are part of the result. So is the test that the host owes. Programs of rigwright at work are noted. The facts of the `evaluation` of
     checks are read in the same rounds."""
-    from rigwright.engine import lease, owed_test, own_programs, trial
+    from rigwright.engine import lease, own_programs
+    from rigwright.engine.boot import trial
+    from rigwright.engine.p2p import required as owed_test
 
     job.run.prefetch((lease.holder, at_work))
     if owed_test.concerns(job.bound):
@@ -62,7 +65,8 @@ def plan_or_fail(
     """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that fails, with
     `describe` after the description of the machine. `checks`: on a host that an earlier run has proved, the facts of the checks are read
     along, so that a run without changes needs no round trip of its own for them; with `unproved` on every host."""
-    from rigwright.engine import continuation, identity, rollback
+    from rigwright.engine import identity, rollback
+    from rigwright.engine.boot import continuation
 
     def stages() -> Iterator[HostResult]:
         proved = checks and (unproved or job.run.earlier is not None)
@@ -103,7 +107,7 @@ def applied(job: HostJob, planned: Sequence[PlannedStep], tried: str = "") -> Ap
 
     `tried`: the change of a `try` on which somebody decides later."""
     from rigwright.engine import apply as engine_apply
-    from rigwright.engine.trial import Trials
+    from rigwright.engine.boot.trial import Trials
 
     trials = Trials(job.run, job.bound.desired.reboot, job.bound.templates)
     return engine_apply.apply(job.run, job.bound.steps, planned, trials, tried)
@@ -176,7 +180,7 @@ def _settled(
     job: HostJob, tested: NcclTestResult, checked: Sequence[Finding], only_owed: bool = False
 ) -> tuple[Finding, ...]:
     """Records a passed test on the host, with `only_owed` if the host owes it; the warning about a test that is owed then."""
-    from rigwright.engine import owed_test
+    from rigwright.engine.p2p import required as owed_test
 
     settles = tested.document and not (only_owed and not owed_test.findings(job.run, job.bound))
     cause = owed_test.settle(job.run, checked) if settles else ""
@@ -197,7 +201,7 @@ def _test(job: HostJob, options: NcclTestOptions) -> Stages[NcclTestResult]:
     """Runs the peer-to-peer test if the playbook has a check that needs it."""
     if not any(check.declared.active for check in job.bound.checks):
         return NcclTestResult()
-    from rigwright.engine import nccl_test
+    from rigwright.engine.p2p import nccl_test
 
     job.tell(ActivityStarted(job.host.name, nccl_test.NAME))
     wheels = source_of_wheels(job, options.wheels)
@@ -209,11 +213,11 @@ def _test(job: HostJob, options: NcclTestOptions) -> Stages[NcclTestResult]:
 def _owed_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
     """Runs the peer-to-peer test if the host owes it, because of this run or an earlier one, unless no libraries are to be
     copied (`none`)."""
-    from rigwright.engine import owed_test
+    from rigwright.engine.p2p import required as owed_test
 
     if not owed_test.findings(job.run, job.bound):
         return NcclTestResult()
-    from rigwright.engine import nccl_test
+    from rigwright.engine.p2p import nccl_test
 
     wheels = wheels or nccl_test.AS_THE_INVENTORY_SAYS
     if source_of_wheels(job, wheels) == "none":
@@ -223,14 +227,14 @@ def _owed_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
 
 def source_of_wheels(job: HostJob, given: str) -> str:
     """The source of the test's libraries: the given one, or for AS_THE_INVENTORY_SAYS that of the inventory's variable."""
-    from rigwright.engine import nccl_test
+    from rigwright.engine.p2p import nccl_test
 
     return given if given != nccl_test.AS_THE_INVENTORY_SAYS else job.bound.desired.p2p_wheels or "fetch"
 
 
 def _test_programs(job: HostJob, programs: Programs, tested: NcclTestResult) -> Stages[NcclTestResult]:
     """Runs the programs of the user; returns the results of all tests together."""
-    from rigwright.engine import nccl_programs
+    from rigwright.engine.p2p import nccl_tests as nccl_programs
 
     job.tell(ActivityStarted(job.host.name, "running the test programs of the host"))
     needed = frozenset(check.declared.needs for check in job.bound.checks)

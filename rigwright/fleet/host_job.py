@@ -128,7 +128,7 @@ def load_recorded(jobs: Sequence[HostJob]) -> None:
 
 def connect(job: HostJob) -> ConnectResult:
     """Connects to the host, and waits for one that an interrupted run has rebooted. Raises Unreachable, Interrupted."""
-    from rigwright.engine import reboot_order
+    from rigwright.engine.boot import order as reboot_order
 
     began = time.monotonic()
     reboot_order.connect(job.run, job.tell)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from rigwright.core.change import Note
 from rigwright.core.errors import HostError
-from rigwright.facts import Facts, apt_sources
+from rigwright.facts import Facts
+from rigwright.facts.apt import sources as apt_sources
 
 
 def judged(facts: Facts, sources: list[apt_sources.Source], fingerprint: str) -> Iterator[Note]:

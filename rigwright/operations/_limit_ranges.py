@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rigwright.catalogue import Model
 from rigwright.core.desired import Clocks, GpuLimits
 from rigwright.core.errors import HostError
-from rigwright.facts.gpu import ClockPair, Gpu, Locks
+from rigwright.facts.gpu.gpus import ClockPair, Gpu, Locks
 
 Supported = Mapping[str, tuple[ClockPair, ...]]
 """Per UUID the pairs of memory and graphics clocks that a GPU lists."""

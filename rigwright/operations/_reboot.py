@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from rigwright import catalogue
 from rigwright.core.change import Change, Note
 from rigwright.driver.load_failure import build_failure
-from rigwright.facts import Facts, Unavailable, grub, reboot_record
+from rigwright.facts import Facts, Unavailable, grub
 from rigwright.facts import kernel as kernels
+from rigwright.facts.boot import reboot_record
 
 OTHERS = frozenset({"nouveau", "nova_core"})
 """The kernel modules that must not hold the GPUs."""

@@ -11,7 +11,9 @@ from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import AbsolutePath, FileName, Word
 from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.holds import held_back
-from rigwright.facts import Facts, apt_archive, dpkg, files
+from rigwright.facts import Facts, files
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt import dpkg
 from rigwright.facts.footprint import NOTE
 from rigwright.facts.own_packages import OWN_PACKAGES
 from rigwright.operations import file, operation

@@ -14,8 +14,10 @@ from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.numbers import numbers
 from rigwright.driver.holds import held_back
 from rigwright.driver.resolve import brings_driver, repository
-from rigwright.facts import Facts, Unavailable, apt_archive, dpkg, files, pci, system
+from rigwright.facts import Facts, Unavailable, files, pci, system
 from rigwright.facts import cuda as toolkits
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt import dpkg
 from rigwright.operations import apt, file, operation
 
 

@@ -11,9 +11,10 @@ from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.driver.apt_pin import pin_path
 from rigwright.driver.resolve import PIN, pinned
-from rigwright.facts import Facts, Unavailable, display, dpkg, files, grub, system
+from rigwright.facts import Facts, Unavailable, display, files, grub, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
+from rigwright.facts.apt import dpkg
 from rigwright.operations import file, operation
 
 _LACKS = "NVIDIA's X driver and its OpenGL, EGL, Vulkan and video libraries"

@@ -20,11 +20,13 @@ from rigwright.core.mig import Mig, MigInstance, rule, words
 from rigwright.core.schema import BusId
 from rigwright.core.templating import Template
 from rigwright.driver.start_failure import quoted
-from rigwright.facts import Facts, Unavailable, display, files, footprint, gpu, pci, reboot_record
-from rigwright.facts import mig as instances
+from rigwright.facts import Facts, Unavailable, display, files, footprint, pci
 from rigwright.facts import systemd as units
-from rigwright.facts.gpu import EccMode
-from rigwright.facts.mig import PROGRAM, UNIT, MigMode
+from rigwright.facts.boot import reboot_record
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu import mig as instances
+from rigwright.facts.gpu.gpus import EccMode
+from rigwright.facts.gpu.mig import PROGRAM, UNIT, MigMode
 from rigwright.operations import file, operation
 from rigwright.operations import systemd as services
 from rigwright.operations._reboot import ends, ordered, require_safe

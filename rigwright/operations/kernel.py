@@ -9,8 +9,10 @@ from rigwright.core.command import command
 from rigwright.core.command_failures import missing_program
 from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED, Templates
-from rigwright.facts import Facts, apt_archive, dpkg, files, grub, system
+from rigwright.facts import Facts, files, grub, system
 from rigwright.facts import kernel as kernels
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt import dpkg
 from rigwright.operations import apt, file, operation
 
 

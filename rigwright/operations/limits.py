@@ -28,10 +28,11 @@ from rigwright.core.once import once
 from rigwright.core.schema import BusId
 from rigwright.core.templating import Template
 from rigwright.driver.start_failure import quoted, silent_gpus
-from rigwright.facts import Facts, Unavailable, Unreadable, files, gpu, pci
+from rigwright.facts import Facts, Unavailable, Unreadable, files, pci
 from rigwright.facts import systemd as units
 from rigwright.facts.driver import loaded_version
-from rigwright.facts.gpu import ClockPair, Gpu, Locks
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu.gpus import ClockPair, Gpu, Locks
 from rigwright.operations import file, operation
 from rigwright.operations import systemd as services
 from rigwright.operations._limit_ranges import cannot, in_their_place, outside_catalogue

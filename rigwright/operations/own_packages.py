@@ -11,7 +11,8 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import command, script
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import count
-from rigwright.facts import Facts, Unavailable, dpkg, footprint, own_packages, system
+from rigwright.facts import Facts, Unavailable, footprint, own_packages, system
+from rigwright.facts.apt import dpkg
 from rigwright.facts.own_packages import Installed, OwnPackage
 from rigwright.operations import apt, operation
 

@@ -8,7 +8,7 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
 from rigwright.facts import Facts
-from rigwright.facts import trial as state
+from rigwright.facts.boot import trial as state
 from rigwright.operations import operation
 
 BLOCK = f"""

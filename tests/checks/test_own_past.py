@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rigwright.checks import own_past
 from rigwright.core.shortening import LONGEST
-from rigwright.facts.gpu_figures import Dated, GpuFigures
+from rigwright.facts.gpu.figures import Dated, GpuFigures
 
 NOW = GpuFigures(
     "GPU-0", "Tesla V100-SXM2-16GB", 200.0, "535.161.08", "12.2", 600.0, {"fp32": 14.0, "fp64": 7.0}, {"fp32": 1500.0, "fp64": 1500.0},

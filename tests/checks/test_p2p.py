@@ -29,10 +29,10 @@ from rigwright.catalogue.nccl_wheels import Wheel
 from rigwright.checks import Finding, p2p
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError
-from rigwright.engine import wheel_copy
+from rigwright.engine.p2p import wheels as wheel_copy
 from rigwright.facts import FactStore, pci
-from rigwright.facts import nccl as facts
-from rigwright.facts.nccl import Document
+from rigwright.facts.nccl import p2p_test as facts
+from rigwright.facts.nccl.p2p_test import Document
 from rigwright.facts.pci import PciGpu
 from rigwright.report.tables.nccl import lines
 from tests.paths import CASES, ROOT

@@ -19,12 +19,15 @@ from rigwright.core.desired import Limits
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.verify import drift
-from rigwright.facts import FactStore, gpu, gpu_health, kernel_log, pci
+from rigwright.facts import FactStore, kernel_log, pci
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu import health as gpu_health
 from rigwright.inventory.model import Host
 from rigwright.operations import file
 from rigwright.report.terminal import Text
 from tests import reports
 from tests.paths import CASES
+from tests.test_cases import cases
 
 RECORDED = sorted((CASES / "problems").glob("*.yml"))
 FAULTS = {
@@ -121,7 +124,9 @@ def test_a_fault_of_another_gpu_stays_a_problem_of_its_own() -> None:
 
 
 def test_a_gpu_that_answers_again_hides_nothing() -> None:
-    case = yaml.safe_load((CASES / "checks" / "health.xids" / "answers_again.yml").read_text(encoding="utf-8"))
+    [case] = [
+        given.content for given in cases("checks") if (given.tested, given.title) == ("health.xids", "answers_again")
+    ]
     store = FactStore()
     for fact in (kernel_log.kernel, gpu_health.cards):
         store.learn([(fact, Result(0, case["facts"][fact.name].encode()))])

@@ -11,7 +11,7 @@ from rigwright.engine.machine import MachineResult
 from rigwright.engine.measured_gpu import MeasuredGpus
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.engine.report import HostReport
-from rigwright.facts.gpu_figures import Dated, GpuFigures
+from rigwright.facts.gpu.figures import Dated, GpuFigures
 from rigwright.features.accept import command
 from rigwright.features.accept.options import AcceptOptions
 from rigwright.features.stress import earlier_figures

@@ -13,7 +13,8 @@ import pytest
 
 from rigwright.cli import slice_command
 from rigwright.core.command import Command, Result
-from rigwright.facts import files, gpu, pci
+from rigwright.facts import files, pci
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.operations import limits
 from tests import nvidia_smi
 from tests.cli import workers_here

@@ -13,7 +13,7 @@ from rich.console import Console
 from rigwright.cli import runner
 from rigwright.core import prompt
 from rigwright.core.errors import RigwrightError
-from rigwright.facts.nccl_load import Sensors
+from rigwright.facts.nccl.load import Sensors
 from rigwright.features.limits_find import command, table
 from rigwright.features.limits_find import points as limit_points
 from rigwright.features.limits_find.options import LimitsFindOptions

@@ -14,7 +14,8 @@ from typing import Any
 from rigwright.core.command import Result
 from rigwright.driver.apt_pin import pin_path
 from rigwright.driver.resolve import PIN
-from rigwright.facts import Fact, FactStore, Missing, dpkg
+from rigwright.facts import Fact, FactStore, Missing
+from rigwright.facts.apt import dpkg
 
 V100 = b"0000:06:00.0 0x030200 1db1\n"
 

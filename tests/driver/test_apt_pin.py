@@ -17,7 +17,9 @@ from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.driver.apt_pin import NVIDIAS, pin_text
 from rigwright.driver.resolve import Resolution, resolved
-from rigwright.facts import Fact, apt_archive, dpkg
+from rigwright.facts import Fact
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt import dpkg
 from rigwright.operations import apt
 from rigwright.operations import driver as operations
 from tests.driver.apt_machine import Machine, archive, run

@@ -17,7 +17,7 @@ import pytest
 from rigwright.core.desired import Driver
 from rigwright.driver.package_sets import BESIDE
 from rigwright.driver.resolve import resolved
-from rigwright.facts import apt_archive
+from rigwright.facts.apt import archive as apt_archive
 from rigwright.operations import driver as operations
 from tests.driver.apt_machine import Machine, run
 

@@ -21,7 +21,7 @@ from lab.cli import commands
 from lab.hardware.rigfile import describe
 from lab.host import login
 from lab.power import switch
-from rigwright.facts.trial import FOLDER
+from rigwright.facts.boot.trial import FOLDER
 from tests.end_to_end.conftest import Ssh
 from tests.end_to_end.rw import argv, document, inventory, invoke
 from tests.end_to_end.test_rigs import Server

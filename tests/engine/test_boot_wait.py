@@ -15,9 +15,10 @@ import pytest
 from rigwright.core.command import Command, Result, command
 from rigwright.core.desired import Reboot
 from rigwright.core.errors import HostError, HostKeyRefused, LoginRefused, NoRoot, RigwrightError, Unreachable
-from rigwright.engine import boot_wait, lease
+from rigwright.engine import lease
 from rigwright.engine.apply import _Application
-from rigwright.engine.boot_wait import BootWait, Tried
+from rigwright.engine.boot import wait as boot_wait
+from rigwright.engine.boot.wait import BootWait, Tried
 from rigwright.engine.events import Event, Note
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.facts import system

@@ -14,11 +14,11 @@ from rigwright.core.command import Result, quote
 from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.engine import continuation
+from rigwright.engine.boot import continuation
 from rigwright.engine.host_run import HostRun, Options
 from rigwright.facts import FactStore
-from rigwright.facts.continuation import Continuation
-from rigwright.facts.continuation import continuation as fact
+from rigwright.facts.boot.continuation import Continuation
+from rigwright.facts.boot.continuation import continuation as fact
 from rigwright.inventory.model import LOCAL_MACHINE, Host
 
 RUN = "20261123-124014-5914"

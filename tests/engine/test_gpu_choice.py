@@ -10,9 +10,9 @@ import pytest
 from rigwright import catalogue
 from rigwright.core.errors import HostError
 from rigwright.core.schema import BusId
-from rigwright.facts.gpu import Gpu, Process
-from rigwright.facts.nccl import PairFigures
-from rigwright.facts.topology import NvLink, Place
+from rigwright.facts.gpu.gpus import Gpu, Process
+from rigwright.facts.gpu.topology import NvLink, Place
+from rigwright.facts.nccl.p2p_test import PairFigures
 from rigwright.features.gpus_choose.choice import Choice, DatedPair, Join, choose
 from tests.machine_speed import within
 

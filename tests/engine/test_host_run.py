@@ -10,9 +10,11 @@ from rigwright.core.errors import ConsentError
 from rigwright.core.schema import BusId
 from rigwright.engine.gpu_use import gpu_users, mig_use
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.facts import Unavailable, Unreadable, gpu, mig
-from rigwright.facts.gpu import Process
-from rigwright.facts.mig import MigMode
+from rigwright.facts import Unavailable, Unreadable
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu import mig
+from rigwright.facts.gpu.gpus import Process
+from rigwright.facts.gpu.mig import MigMode
 from rigwright.inventory.model import Host
 from tests.ssh.fake_transport import FakeTransport
 

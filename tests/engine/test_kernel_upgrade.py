@@ -13,11 +13,13 @@ from rigwright.core.command import Command, Result
 from rigwright.core.errors import RigwrightError
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import jobs, plugins
+from rigwright.engine.boot.trial import Trials
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Step
-from rigwright.engine.trial import Trials
-from rigwright.facts import apt_archive, display, dpkg, driver, grub, kernel, pci, system
-from rigwright.facts import trial as trial_facts
+from rigwright.facts import display, driver, grub, kernel, pci, system
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt import dpkg
+from rigwright.facts.boot import trial as trial_facts
 from rigwright.inventory.model import Host
 from tests.engine import test_trial as boots
 from tests.engine.test_trial import NEW, OLD

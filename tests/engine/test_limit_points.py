@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rigwright import catalogue
-from rigwright.facts.nccl_load import Sensors
+from rigwright.facts.nccl.load import Sensors
 from rigwright.features.limits_find import points as limit_points
 from rigwright.features.limits_find.points import Carried, Group, Point, Supplies
 

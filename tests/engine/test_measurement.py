@@ -9,7 +9,8 @@ import pytest
 
 from rigwright.core.command import Result
 from rigwright.facts import kernel, system
-from rigwright.facts.nccl import (
+from rigwright.facts.nccl.load import Load, Round, Sensors, Speed
+from rigwright.facts.nccl.p2p_test import (
     AllReduceResult,
     CopyResult,
     Counts,
@@ -19,7 +20,6 @@ from rigwright.facts.nccl import (
     SendRecvResult,
     Versions,
 )
-from rigwright.facts.nccl_load import Load, Round, Sensors, Speed
 from rigwright.features.try_ import measurement
 
 VERSIONS = Versions("535.261.03", "12.2", "12.4", "2.21.5")

@@ -21,8 +21,10 @@ from rigwright.checks import Finding
 from rigwright.checks import nccl_programs as checks
 from rigwright.core.command import Result
 from rigwright.core.errors import UsageError
-from rigwright.engine.nccl_programs import Programs
-from rigwright.facts import Fact, FactStore, driver, nccl_programs, nccl_table, parsed, pci
+from rigwright.engine.p2p.nccl_tests import Programs
+from rigwright.facts import Fact, FactStore, driver, parsed, pci
+from rigwright.facts.nccl import nccl_tests as nccl_programs
+from rigwright.facts.nccl import table as nccl_table
 from rigwright.facts.pci import PciGpu
 from tests.cli.run_command import run_command
 from tests.paths import ROOT

@@ -11,7 +11,8 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import Result
 from rigwright.engine.plan import PlannedStep, plan_steps
 from rigwright.engine.playbook import Step
-from rigwright.facts import Fact, FactStore, next_boot, parsed
+from rigwright.facts import Fact, FactStore, parsed
+from rigwright.facts.boot import next_boot
 from rigwright.operations import operation
 
 LEADS = Change("change", "driver", "535", "550", leads_to="reboot")

@@ -17,12 +17,16 @@ from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command
 from rigwright.core.desired import Desired
 from rigwright.core.mig import Mig
-from rigwright.engine import owed_test, plugins
+from rigwright.engine import plugins
 from rigwright.engine.apply import apply
 from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.p2p import required as owed_test
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
-from rigwright.facts import driver, gpu, nccl, p2p_record, pci, system
+from rigwright.facts import driver, pci, system
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.nccl import p2p_record
+from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.inventory.model import Host
 from tests import nvidia_smi
 from tests.paths import ROOT

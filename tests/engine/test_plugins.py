@@ -10,7 +10,7 @@ import pytest
 
 from rigwright import checks, operations
 from rigwright.engine import plugins
-from rigwright.facts import nccl_programs
+from rigwright.facts.nccl import nccl_tests as nccl_programs
 from rigwright.features.nodes import training_facts as node_training
 from rigwright.features.stress import facts as stress
 from rigwright.features.training_smoke import facts as training_smoke

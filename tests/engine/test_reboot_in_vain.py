@@ -17,7 +17,8 @@ from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Step
-from rigwright.facts import display, driver, grub, kernel, kernel_log, pci, reboot_record, system, systemd
+from rigwright.facts import display, driver, grub, kernel, kernel_log, pci, system, systemd
+from rigwright.facts.boot import reboot_record
 from rigwright.inventory.model import Host
 from tests.ssh.fake_transport import FakeTransport
 

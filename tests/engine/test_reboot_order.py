@@ -12,7 +12,8 @@ import pytest
 
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError, HostKeyRefused, Interrupted, NoRoot, Unreachable
-from rigwright.engine import boot_wait, reboot_order
+from rigwright.engine.boot import order as reboot_order
+from rigwright.engine.boot import wait as boot_wait
 from rigwright.engine.events import Event
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.inventory.model import Host

@@ -15,7 +15,9 @@ from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Step
-from rigwright.facts import display, gpu, grub, kernel, pci, reboot_record, system
+from rigwright.facts import display, grub, kernel, pci, system
+from rigwright.facts.boot import reboot_record
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.inventory.model import Host
 from tests import nvidia_smi
 from tests.ssh.fake_transport import FakeTransport

@@ -20,16 +20,17 @@ from rigwright.core.desired import Reboot
 from rigwright.core.host_templates import SHIPPED
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
-from rigwright.engine import trial as engine
+from rigwright.engine.boot import trial as engine
+from rigwright.engine.boot.entries import block
+from rigwright.engine.boot.reasons import obstacles_to_login, reason, worse
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.report import ApplyResult
-from rigwright.engine.trial_entries import block
-from rigwright.engine.trial_reasons import obstacles_to_login, reason, worse
-from rigwright.facts import gpu, grub, kernel_log, parsed, pci, pstore
-from rigwright.facts import trial as facts
-from rigwright.facts.trial import BEGIN, END, Boot, Trial, custom_of_owner, equal_words, obstacles
+from rigwright.facts import grub, kernel_log, parsed, pci, pstore
+from rigwright.facts.boot import trial as facts
+from rigwright.facts.boot.trial import BEGIN, END, Boot, Trial, custom_of_owner, equal_words, obstacles
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.inventory.model import Host
 from rigwright.operations.trial import BLOCK as BLOCK_SCRIPT
 from rigwright.operations.trial import CLEAR

@@ -12,7 +12,8 @@ from rigwright.core.command import Command, Result
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Check, Step
 from rigwright.engine.verify import CheckEvaluation, left_at_work
-from rigwright.facts import Fact, Facts, Unavailable, dpkg, own_programs
+from rigwright.facts import Fact, Facts, Unavailable, own_programs
+from rigwright.facts.apt import dpkg
 from rigwright.inventory.model import Host
 from tests.ssh.fake_transport import FakeTransport
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from rigwright.core.command import Command, Result, command, script
-from rigwright.facts import Fact, dpkg, files, merging, parsed, systemd
+from rigwright.facts import Fact, files, merging, parsed, systemd
+from rigwright.facts.apt import dpkg
 from rigwright.inventory.model import Host
 from rigwright.ssh.transport import Transport
 from tests.machine_speed import within

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 from rigwright.core.command import Result
-from rigwright.facts import nccl, parsed
+from rigwright.facts import parsed
+from rigwright.facts.nccl import p2p_test as nccl
 
 
 def settings_below(folder: Path) -> list[tuple[str, str, str]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rigwright.core.command import LOGIN, Result
-from rigwright.facts import next_boot, parsed
+from rigwright.facts import parsed
+from rigwright.facts.boot import next_boot
 
 KEYS = "accepted /home/u/.ssh/k\nmode {} /home/u/.ssh/k\nmode {} /home/u/.ssh\nmode {} /home/u\n"
 USER = "user u\nuid 1000\ngroups u sudo\nshell /bin/bash\nlocked no\ntoday 20783\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rigwright.core.command import Result
-from rigwright.facts import smi_xml
+from rigwright.facts.gpu import smi_xml
 
 NAME = "a" * 500_000
 MANY = "".join(f"<b{number}/>" for number in range(20_000))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import Interrupted, Unreachable
-from rigwright.facts import own_programs, p2p_record, pci, system
+from rigwright.facts import own_programs, pci, system
+from rigwright.facts.nccl import p2p_record
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
 from rigwright.ssh.transport import CONNECT_S

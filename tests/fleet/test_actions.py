@@ -13,14 +13,17 @@ from rigwright.checks import Finding
 from rigwright.cli.provision import exit_code
 from rigwright.core.command import command
 from rigwright.core.host_result import HostResult
-from rigwright.engine import identity, nccl_test, rollback, run_owner
+from rigwright.engine import identity, rollback, run_owner
 from rigwright.engine.events import Event, Note
 from rigwright.engine.host_run import HostRun
-from rigwright.engine.nccl_test import NcclTestOptions
+from rigwright.engine.p2p import nccl_test
+from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.engine.playbook import Check, Step
 from rigwright.engine.report import HostReport, NcclTestResult
-from rigwright.facts import Fact, Facts, nccl, p2p_record, run_record
+from rigwright.facts import Fact, Facts, run_record
 from rigwright.facts.machine import Past
+from rigwright.facts.nccl import p2p_record
+from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob, run_action
 from tests.engine.test_owed_test import HOST, PLAY, Machine

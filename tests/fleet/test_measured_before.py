@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rigwright.core.command import Result
-from rigwright.facts import nccl
+from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.features.stress import measured_before
 from rigwright.features.stress.facts import figures, measured
 from rigwright.history import History, diff

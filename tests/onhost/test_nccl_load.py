@@ -15,7 +15,7 @@ import pytest
 from lab.simulators.cuda.bare import add_cuda
 from lab.simulators.nvml.bare import Bare, bare
 from rigwright.core.command import Result
-from rigwright.facts.nccl_load import Load, measured
+from rigwright.facts.nccl.load import Load, measured
 from tests.paths import ROOT
 
 VERSION = "535.261.03"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rigwright import catalogue
 from rigwright.catalogue import lifecycle
 from rigwright.facts import driver, system
-from rigwright.facts.gpu_health import Card, Errors
+from rigwright.facts.gpu.health import Card, Errors
 from rigwright.facts.plain import plain
 from tests.report import run_documents as made
 from tests.report.run_documents import a_card, a_host, a_machine, bus_id, finding, known

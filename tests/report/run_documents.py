@@ -9,11 +9,13 @@ from msgspec.structs import replace
 from rigwright import catalogue
 from rigwright.core.schema import BusId
 from rigwright.engine import machine
-from rigwright.facts import Unavailable, driver, gpu_health, system, topology
-from rigwright.facts.gpu_figures import Dated, GpuFigures
-from rigwright.facts.gpu_health import Card, Errors
+from rigwright.facts import Unavailable, driver, system
+from rigwright.facts.gpu import health as gpu_health
+from rigwright.facts.gpu import topology
+from rigwright.facts.gpu.figures import Dated, GpuFigures
+from rigwright.facts.gpu.health import Card, Errors
+from rigwright.facts.gpu.topology import NvLink, Place
 from rigwright.facts.plain import plain
-from rigwright.facts.topology import NvLink, Place
 from rigwright.features.stress import measured_before
 
 RUN = "20261121-101500-1f2e"

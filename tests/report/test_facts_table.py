@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from rigwright.facts import Unavailable
-from rigwright.facts.gpu import ClockPair, Gpu
+from rigwright.facts.gpu.gpus import ClockPair, Gpu
 from rigwright.facts.system import OsRelease
 from rigwright.report.tables import facts
 

@@ -19,9 +19,9 @@ from rigwright.engine.machine import MachineResult
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.report import HostReport, PlanResult
-from rigwright.facts.gpu_health import Card
-from rigwright.facts.nccl import CopyResult, Counts, Document, Grant, Pair, SendRecvResult, Versions
-from rigwright.facts.nccl import Row as Scaled
+from rigwright.facts.gpu.health import Card
+from rigwright.facts.nccl.p2p_test import CopyResult, Counts, Document, Grant, Pair, SendRecvResult, Versions
+from rigwright.facts.nccl.p2p_test import Row as Scaled
 from rigwright.features.accept import table as accept
 from rigwright.features.explain import table as explain
 from rigwright.features.explain import topics as explained

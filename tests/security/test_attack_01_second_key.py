@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from rigwright.core.command import Result
-from rigwright.facts import Unreadable, apt_archive, apt_sources
+from rigwright.facts import Unreadable
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt import sources as apt_sources
 from tests.driver.apt_machine import Machine, run
 
 NAMES = ("real", "second")

@@ -15,7 +15,7 @@ import pytest
 from rigwright.core.command import script
 from rigwright.core.errors import HostError
 from rigwright.engine import jobs, lease, run_owner
-from rigwright.engine.boot_wait import BootWait
+from rigwright.engine.boot.wait import BootWait
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.lease import Lease
 from tests.engine.shell_host import Host

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.core.command import Result
-from rigwright.facts import apt_sources
+from rigwright.facts.apt import sources as apt_sources
 from tests.driver.apt_machine import run
 
 URL = "https://mirror.example/cuda"

@@ -22,12 +22,15 @@ from rigwright.catalogue.topics import topics
 from rigwright.checks import problems
 from rigwright.core import command_failures, host_text
 from rigwright.core.command import Result
-from rigwright.facts import Fact, Unreadable, gpu_health, kernel_log, machine, nccl, parsed, smi
+from rigwright.facts import Fact, Unreadable, kernel_log, machine, parsed
+from rigwright.facts.gpu import health as gpu_health
+from rigwright.facts.gpu import smi
+from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.features.explain.smi_text import QueryReader, TableReader
 from rigwright.ssh import batch_script
 from tests import test_cases
 from tests.machine_speed import slowness, within
-from tests.paths import CASES, files
+from tests.paths import files
 from tests.security.worst_cases import worst_cases
 
 SIZE = host_text.ANSWER_BYTES
@@ -56,17 +59,18 @@ def _long(before: str, again: str, size: int = SIZE) -> str:
     return (line * (size // len(line) + 1))[:size]
 
 
-FACTS = sorted(path.name for path in (CASES / "facts").iterdir() if path.is_dir())
+FACTS = sorted({case.tested for case in test_cases.cases("facts")})
 
 
 @functools.cache
 def _answer(name: str) -> tuple[Any, Result]:
     """A fact, and the longest of the answers in its cases that it understands."""
     made = []
-    for path in sorted((CASES / "facts" / name).glob("*.yml")):
-        fact, case = test_cases._fact(path)
-        result = test_cases._result(case["answer"], fact.name)
-        made.append(("value" in case and len(result.stdout) < LINE, len(result.stdout), path.name, fact, result))
+    for case in (case for case in test_cases.cases("facts") if case.tested == name):
+        fact = test_cases.fact_of(case)
+        result = test_cases.result_of(case.content["answer"], fact.name)
+        known = "value" in case.content and len(result.stdout) < LINE
+        made.append((known, len(result.stdout), case.title, fact, result))
     return max(made, key=lambda row: row[:3])[3:]
 
 
@@ -125,11 +129,8 @@ def _repeated(text: str, size: int) -> str:
 
 def _module(name: str) -> str:
     """The module of the fact with this name."""
-    thing, prefix = test_cases._facts()[name], name.partition(".")[0]
-    if not isinstance(thing, Fact):
-        return str(thing.__module__)
-    system = f"rigwright.facts.{prefix}"
-    return system if importlib.util.find_spec(system) else str(thing.parse.__module__)
+    thing = test_cases.facts_by_name()[name]
+    return str(thing.parse.__module__ if isinstance(thing, Fact) else thing.__module__)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.catalogue.nccl_wheels import Wheel
-from rigwright.engine import wheel_copy
+from rigwright.engine.p2p import wheels as wheel_copy
 
 
 @pytest.mark.parametrize("cache", ["a folder elsewhere", "relative"])

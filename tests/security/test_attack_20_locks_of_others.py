@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rigwright.core.change import Change
-from rigwright.engine import lease, owed_test
-from rigwright.facts import apt_archive
+from rigwright.engine import lease
+from rigwright.engine.p2p import required as owed_test
+from rigwright.facts.apt import archive as apt_archive
 from tests.driver.apt_machine import Machine
 from tests.engine.shell_host import Host
 

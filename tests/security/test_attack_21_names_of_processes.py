@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from rigwright.core.command import Result
-from rigwright.facts import gpu
+from rigwright.facts.gpu import gpus as gpu
 
 PROGRAM = """
 import ctypes, sys

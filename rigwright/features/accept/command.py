@@ -9,7 +9,7 @@ from rigwright.checks import ranked
 from rigwright.cli import runner
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.measured_gpu import MeasuredGpus
-from rigwright.engine.nccl_test import NcclTestOptions
+from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.engine.report import CheckResult
 from rigwright.features.accept import table
 from rigwright.features.accept.options import AcceptOptions

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from rigwright.checks import Finding, check, of_symptom, of_text
 from rigwright.driver.apt_pin import pin_path
-from rigwright.facts import Facts, dpkg, files, gpu
+from rigwright.facts import Facts, files
 from rigwright.facts import systemd as units
-from rigwright.facts.gpu import Gpu
+from rigwright.facts.apt import dpkg
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu.gpus import Gpu
 from rigwright.features.containers import cdi
 from rigwright.features.containers import facts as engines
 from rigwright.features.containers.facts import SmokeTest

@@ -15,9 +15,12 @@ from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.numbers import numbers
 from rigwright.core.schema import FileName, Word
 from rigwright.driver.apt_pin import pin_path
-from rigwright.facts import Facts, Unavailable, apt_archive, apt_sources, dpkg, files
+from rigwright.facts import Facts, Unavailable, files
 from rigwright.facts import driver as state
 from rigwright.facts import systemd as units
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt import dpkg
+from rigwright.facts.apt import sources as apt_sources
 from rigwright.features.containers import cdi
 from rigwright.features.containers import facts as engines
 from rigwright.features.containers.facts import DAEMON_JSON, Engines

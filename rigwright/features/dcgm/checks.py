@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rigwright.checks import Finding, check
 from rigwright.core.gpu_labels import called
 from rigwright.core.schema import BusId
-from rigwright.facts import Facts, gpu
+from rigwright.facts import Facts
 from rigwright.facts import systemd as units
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.features.dcgm import facts as manager
 
 

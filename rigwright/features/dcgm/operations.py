@@ -13,7 +13,9 @@ from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import BusId, FileName, Word
 from rigwright.driver.holds import held_back
 from rigwright.driver.resolve import brings_driver, repository
-from rigwright.facts import Facts, Unavailable, apt_archive, dpkg, pci
+from rigwright.facts import Facts, Unavailable, pci
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt import dpkg
 from rigwright.features.dcgm import packages as manager
 from rigwright.features.dcgm.facts import UNIT
 from rigwright.operations import apt, operation, systemd

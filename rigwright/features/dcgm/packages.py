@@ -11,7 +11,8 @@ from rigwright.core.desired import CudaSource, Driver
 from rigwright.core.errors import HostError
 from rigwright.driver.apt_pin import pin_path, read_pins
 from rigwright.driver.resolve import repository
-from rigwright.facts import Facts, apt_archive, files, system
+from rigwright.facts import Facts, files, system
+from rigwright.facts.apt import archive as apt_archive
 
 PIN = "dcgm"
 """The name of its pin in rigwright's files."""

@@ -9,7 +9,8 @@ from functools import lru_cache
 from rigwright import catalogue
 from rigwright.catalogue.names import gpus_named
 from rigwright.checks import Finding, health, of_symptom
-from rigwright.facts import FactStore, Unavailable, gpu_health
+from rigwright.facts import FactStore, Unavailable
+from rigwright.facts.gpu import health as gpu_health
 from rigwright.features.explain.smi_text import QueryGpu, Row, Table
 
 HOT_C = 90

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rigwright.core import lazy_re
 from rigwright.core.schema import bus_id
-from rigwright.facts.gpu_health import Card, card
+from rigwright.facts.gpu.health import Card, card
 
 MOST_GPUS = 256
 """The number of GPUs of one table or query that are kept; the rest is ignored."""

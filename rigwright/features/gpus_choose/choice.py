@@ -16,8 +16,8 @@ from rigwright.core.gpu_labels import place
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.core.schema import BusId
-from rigwright.facts.gpu import Gpu, Process
-from rigwright.facts.topology import NvLink, Place
+from rigwright.facts.gpu.gpus import Gpu, Process
+from rigwright.facts.gpu.topology import NvLink, Place
 from rigwright.features.stress.measured_before import DatedPair
 
 MOST_GPUS = 20

@@ -16,8 +16,9 @@ from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import BusId
 from rigwright.core.secrets import learn
 from rigwright.core.templating import Template
-from rigwright.facts import Facts, Unavailable, Unreadable, files, footprint, gpu
+from rigwright.facts import Facts, Unavailable, Unreadable, files, footprint
 from rigwright.facts import systemd as units
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.features.guard.variables import Guard, Metrics
 from rigwright.operations import file, operation
 from rigwright.operations import systemd as services

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact
-from rigwright.facts.nccl import FOLDER, READ_DOCUMENT, left_document, read_document
-from rigwright.facts.nccl_document import MeasurementDocument
-from rigwright.facts.nccl_load import MOST_ERRORS, LoadedGpu, Sensors
+from rigwright.facts.nccl.document import MeasurementDocument
+from rigwright.facts.nccl.load import MOST_ERRORS, LoadedGpu, Sensors
+from rigwright.facts.nccl.p2p_test import FOLDER, READ_DOCUMENT, left_document, read_document
 
 MOST_POINTS = 32
 

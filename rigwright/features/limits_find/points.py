@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from rigwright.catalogue import Rig
 from rigwright.core.errors import RigwrightError
 from rigwright.core.host_result import HostResult
-from rigwright.facts.nccl_load import Sensors
+from rigwright.facts.nccl.load import Sensors
 from rigwright.features.power.budget import Circuit, budget, circuits
 from rigwright.features.power.draw import Setting
 from rigwright.features.power.missing import missing

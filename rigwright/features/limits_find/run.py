@@ -15,16 +15,19 @@ from rigwright.core.desired import Limits as DesiredLimits
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable, UsageError
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.core.numbers import count
-from rigwright.engine import nccl_test, onhost_program, own_programs, wheel_copy
+from rigwright.engine import onhost_program, own_programs
 from rigwright.engine.events import Note
 from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.host_variables import HostVariables
-from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.onhost_program import OnhostProgram
-from rigwright.facts import Unavailable, Unreadable, gpu, pci, system, systemd
-from rigwright.facts.gpu import Gpu, Locks
-from rigwright.facts.nccl import FOLDER
+from rigwright.engine.p2p import nccl_test
+from rigwright.engine.p2p import wheels as wheel_copy
+from rigwright.engine.p2p.nccl_test import NcclTestOptions
+from rigwright.facts import Unavailable, Unreadable, pci, system, systemd
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu.gpus import Gpu, Locks
+from rigwright.facts.nccl.p2p_test import FOLDER
 from rigwright.facts.own_programs import at_work
 from rigwright.features.limits_find import facts as limits_sweep
 from rigwright.features.limits_find import points as limit_points

@@ -16,7 +16,8 @@ from rigwright.core.host_result import HostResult
 from rigwright.core.typed_json import typed
 from rigwright.engine.events import ActivityStarted
 from rigwright.engine.report import CheckResult, FactsResult
-from rigwright.facts import Fact, driver, gpu, network, system
+from rigwright.facts import Fact, driver, network, system
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.features.nodes import facts
 from rigwright.features.nodes import links as node_links
 from rigwright.features.nodes import run as choice

@@ -15,7 +15,7 @@ from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.host_folders import STATE
 from rigwright.facts import Fact
-from rigwright.facts.dpkg import Move, moves
+from rigwright.facts.apt.dpkg import Move, moves
 from rigwright.facts.scratch import USE
 
 FOLDERS = ("/var/cache/apt/archives", f"{STATE}/debs")

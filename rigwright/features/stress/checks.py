@@ -22,7 +22,7 @@ from rigwright.core.gpu_labels import place
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, pci
-from rigwright.facts.gpu_figures import Dated
+from rigwright.facts.gpu.figures import Dated
 from rigwright.features.recorder.checks import LOW_V
 from rigwright.features.stress import facts as stress
 from rigwright.features.stress.facts import Event, Sensors, Stage, StageResult, Stress, StressedGpu, Supplies

@@ -12,9 +12,9 @@ from rigwright import catalogue
 from rigwright.checks import own_past
 from rigwright.core.typed_json import typed
 from rigwright.engine.measured_gpu import MeasuredGpu
-from rigwright.facts import nccl
-from rigwright.facts.gpu_figures import Dated, GpuFigures
-from rigwright.facts.nccl import PairFigures
+from rigwright.facts.gpu.figures import Dated, GpuFigures
+from rigwright.facts.nccl import p2p_test as nccl
+from rigwright.facts.nccl.p2p_test import PairFigures
 from rigwright.features.stress import facts as stress
 from rigwright.features.stress.facts import Kind
 from rigwright.history import Changed, History, Seen

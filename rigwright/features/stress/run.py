@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable
-from rigwright.engine import nccl_test, onhost_program, wheel_copy
+from rigwright.engine import onhost_program
 from rigwright.engine.events import Note
 from rigwright.engine.gpu_use import gpu_use, mig_use
 from rigwright.engine.host_run import HostRun
-from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.onhost_program import OnhostProgram
+from rigwright.engine.p2p import nccl_test
+from rigwright.engine.p2p import wheels as wheel_copy
+from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.facts import Unavailable, Unreadable, system
 from rigwright.features.recorder import recorder
 from rigwright.features.stress import facts as stress

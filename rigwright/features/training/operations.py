@@ -17,7 +17,9 @@ from rigwright.core.command import Command, script
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import count
-from rigwright.facts import Fact, Facts, Unavailable, apt_archive, dpkg, files, pci
+from rigwright.facts import Fact, Facts, Unavailable, files, pci
+from rigwright.facts.apt import archive as apt_archive
+from rigwright.facts.apt import dpkg
 from rigwright.features.training import facts as facts_of
 from rigwright.features.training.facts import FOLDER, MARK, REQUIREMENTS, Place
 from rigwright.features.training.variables import Training

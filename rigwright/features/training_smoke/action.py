@@ -9,7 +9,8 @@ from rigwright.core.host_result import HostResult
 from rigwright.core.typed_json import typed
 from rigwright.engine.events import ActivityStarted
 from rigwright.engine.report import CheckResult, FactsResult
-from rigwright.facts import gpu, system
+from rigwright.facts import system
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.features.training_smoke import facts as training_smoke
 from rigwright.features.training_smoke.facts import DatedFigures, SmokeFigures
 from rigwright.features.training_smoke.run import SmokeOptions

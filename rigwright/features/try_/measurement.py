@@ -12,16 +12,20 @@ from msgspec.structs import replace
 from rigwright.checks import Finding
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.engine import nccl_test, onhost_program, wheel_copy
+from rigwright.engine import onhost_program
 from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_run import HostRun
-from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.onhost_program import OnhostProgram
+from rigwright.engine.p2p import nccl_test
+from rigwright.engine.p2p import wheels as wheel_copy
+from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.engine.report import FAILS
-from rigwright.facts import Unavailable, Unreadable, driver, gpu, kernel, nccl_load, system
+from rigwright.facts import Unavailable, Unreadable, driver, kernel, system
 from rigwright.facts.conditions import CONDITIONS
-from rigwright.facts.nccl import CopyResult, Document, Mistake, SendRecvResult
-from rigwright.facts.nccl_load import Load, Round
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.nccl import load as nccl_load
+from rigwright.facts.nccl.load import Load, Round
+from rigwright.facts.nccl.p2p_test import CopyResult, Document, Mistake, SendRecvResult
 from rigwright.features.try_.attempt import FOLLOWS, Measurement
 
 NAME = "load"

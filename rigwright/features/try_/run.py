@@ -117,7 +117,7 @@ def _in_words(error: RigwrightError) -> str:
 
 
 def _measured(job: HostJob, options: MeasurementOptions) -> Measurement:
-    from rigwright.engine import nccl_test
+    from rigwright.engine.p2p import nccl_test
     from rigwright.features.try_ import measurement
 
     job.tell(ActivityStarted(job.host.name, "measuring"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rigwright.facts.nccl import CopyResult, Document, Pair, SendRecvResult
+from rigwright.facts.nccl.p2p_test import CopyResult, Document, Pair, SendRecvResult
 from rigwright.report.labels import as_is
 
 _WRONG = {"wrong data": "BAD", "hang": "HANG", "error": "ERR", "not run": "?"}

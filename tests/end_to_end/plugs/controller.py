@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rigwright.core.command import Command
-from rigwright.engine import events, host_run, jobs, onhost_program, owed_test, run_record, trial
+from rigwright.engine import events, host_run, jobs, onhost_program, run_record
 from rigwright.engine.apply import _Application
-from rigwright.engine.boot_wait import BootWait, Look
+from rigwright.engine.boot import trial
+from rigwright.engine.boot.wait import BootWait, Look
 from rigwright.engine.onhost_program import OnhostProgram
+from rigwright.engine.p2p import required as owed_test
 from rigwright.features.recorder import recorder
 
 

@@ -10,8 +10,9 @@ from rigwright.core.gpu_labels import called
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.schema import BusId
 from rigwright.driver.start_failure import quoted
-from rigwright.facts import Facts, gpu, run_record
-from rigwright.facts.gpu import LOCKED_FILE, Gpu
+from rigwright.facts import Facts, run_record
+from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu.gpus import LOCKED_FILE, Gpu
 from rigwright.operations import operation
 from rigwright.operations._going_back import target, toward
 

@@ -9,7 +9,8 @@ from rigwright.core.command import Command, command
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import count
 from rigwright.driver.package_sets import branch_of
-from rigwright.facts import Fact, Facts, Unavailable, dpkg, run_record, system
+from rigwright.facts import Fact, Facts, Unavailable, run_record, system
+from rigwright.facts.apt import dpkg
 from rigwright.facts.run_record import MovedPackage, Run
 from rigwright.features.rollback import facts as rollback_source
 from rigwright.features.rollback.operations.files import RULES

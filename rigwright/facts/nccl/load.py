@@ -1,0 +1,85 @@
+"""The results of the short load on all GPUs, which is measured in rounds. onhost/nccl_load.py describes every key."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from rigwright.core.command import Result
+from rigwright.facts import Fact
+from rigwright.facts.nccl.document import MeasurementDocument
+from rigwright.facts.nccl.p2p_test import READ_DOCUMENT, left_document, read_document
+
+
+class LoadedGpu(Struct, frozen=True):
+    """A GPU by CUDA's number in the order of the bus."""
+
+    index: int
+    bus_id: str
+    uuid: str
+    name: str
+
+
+class Sensors(Struct, frozen=True):
+    """What NVML says of a GPU while it multiplies: medians of a round; None: not reported. `reasons`: bits of all reasons
+    for a lower clock."""
+
+    clock_mhz: float | None
+    power_w: float | None
+    temperature_c: float | None
+    reasons: int | None
+
+
+class Speed(Struct, frozen=True):
+    """The speed of copies from one GPU to another, 10^9 bytes per second."""
+
+    start: int
+    end: int
+    gb_s: float
+
+
+class Round(Struct, frozen=True):
+    """One round: TFLOPS of each GPU, the copies of each pair, the bus bandwidth of the all-reduce. None: not measured."""
+
+    process: int
+    tflops: tuple[float, ...] | None
+    copies: tuple[Speed, ...] | None
+    all_reduce_gb_s: float | None
+    sensors: tuple[Sensors, ...] | None
+
+
+class Load(MeasurementDocument, frozen=True):
+    """The document of one run of nccl_load.py."""
+
+    gpus: tuple[LoadedGpu, ...]
+    rounds: tuple[Round, ...]
+
+
+MOST_ROUNDS = 100
+MOST_ERRORS = 20
+"""Errors of one document: one of a part, and one of the program."""
+
+
+def _measured(result: Result) -> Load:
+    text = left_document(result, "the load has not run", "the load left no document")
+    load = read_document(text, Load, "load's")
+    if len(load.rounds) > MOST_ROUNDS:
+        raise ValueError(f"{len(load.rounds)} rounds, not up to {MOST_ROUNDS}")
+    if len(load.errors) > MOST_ERRORS:
+        raise ValueError(f"{len(load.errors)} errors, not up to {MOST_ERRORS}")
+    numbers = [value for one in load.rounds for value in _numbers(one)]
+    if any(not 0 <= value < 1e9 for value in numbers):
+        raise ValueError("a speed that is none")
+    return load
+
+
+def _numbers(one: Round) -> list[float]:
+    values = [*(one.tflops or ()), *(pair.gb_s for pair in one.copies or ())]
+    values += [one.all_reduce_gb_s] if one.all_reduce_gb_s is not None else []
+    for sensor in one.sensors or ():
+        readings = (sensor.clock_mhz, sensor.power_w, sensor.temperature_c)
+        values += [value for value in readings if value is not None]
+    return values
+
+
+measured = Fact("nccl_load.measured", READ_DOCUMENT, _measured)
+"""The document of the load; it exists on the host only right after the run."""
