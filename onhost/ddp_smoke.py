@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""Trains a small model with DistributedDataParallel on the GPUs of a machine, one process for each; without GPUs on the processor, over gloo.
+"""Trains a small model with DistributedDataParallel on the GPUs of a machine, one process for each; without GPUs on the
+processor, over gloo.
 
     torchrun --nproc_per_node=4 scripts/ddp_smoke.py --seconds 60
     torchrun --nproc_per_node=2 scripts/ddp_smoke.py --seconds 5 --cpu
-    torchrun ... scripts/ddp_smoke.py --write FOLDER                    a file FOLDER/rank.N for each rank, in place of lines
+    torchrun ... scripts/ddp_smoke.py --write FOLDER                    a file FOLDER/rank.N for each rank, in place of
+    lines
 
-Needs torch and nothing else of rigwright. The model learns a function that a fixed random network gives, so its loss must fall. After training each
-rank has its loss on the same fixed samples, and a digest of its weights: DDP keeps the weights of all ranks equal, bit for bit on GPUs of one model.
+Needs torch and nothing else of rigwright. The model learns a function that a fixed random network gives, so its loss
+must fall. After training each rank has its loss on the same fixed samples, and a digest of its weights: DDP keeps the
+weights of all ranks equal, bit for bit on GPUs of one model.
 
-    RANK: {"rank", "world", "stage", "device", "capability": "7.0" | null, "precision": "bf16" | "fp16" | "fp32", "backend": "nccl" | "gloo",
+    RANK: {"rank", "world", "stage", "device", "capability": "7.0" | null, "precision": "bf16" | "fp16" | "fp32",
+    "backend": "nccl" | "gloo",
            "torch", "steps", "batch", "seconds", "samples_s", "loss_first", "loss_last", "weights", "error"}
 
-samples_s: of all ranks together, after the warm-up. stage: the last one that began: start, connect, train, judge, done. A rank writes its file before each stage.
-Precision: bf16 if every GPU has it (8.0 and newer), else fp16 with a scaled loss (7.0 and newer), else fp32. Exit 0 if the loss fell and is equal.
+samples_s: of all ranks together, after the warm-up. stage: the last one that began: start, connect, train, judge, done.
+A rank writes its file before each stage. Precision: bf16 if every GPU has it (8.0 and newer), else fp16 with a scaled
+loss (7.0 and newer), else fp32. Exit 0 if the loss fell and is equal.
 """
 
 import argparse
@@ -158,7 +163,8 @@ class Rank:
         self.agreed(torch, device)
 
     def agreed(self, torch, device):
-        """Gathers the losses of all ranks; rank 0 prints them. Raises RuntimeError where the loss did not fall or is not equal."""
+        """Gathers the losses of all ranks; rank 0 prints them. Raises RuntimeError where the loss did not fall or is
+        not equal."""
         loss = torch.tensor([self.found["loss_last"]], dtype=torch.float64, device=device)
         losses = [torch.zeros_like(loss) for _ in range(self.world)]
         torch.distributed.all_gather(losses, loss)
@@ -189,7 +195,8 @@ def network(torch, width, layers):
 
 
 def checksum(torch, tensor):
-    """Two sums over the bits of a tensor of 32-bit numbers, one of them weighted by the place, as text. It needs no numpy."""
+    """Two sums over the bits of a tensor of 32-bit numbers, one of them weighted by the place, as text. It needs no
+    numpy."""
     bits = tensor.detach().cpu().contiguous().view(torch.int32).flatten().long()
     return b"%d %d;" % (int(bits.sum()), int((bits * torch.arange(1, bits.numel() + 1)).sum()))
 

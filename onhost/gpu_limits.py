@@ -2,9 +2,11 @@
 """Set persistence, power limit and clocks of every GPU of this machine, and set them again on GPUs that lost them.
 
     gpu_limits.py apply [--config FILE] [--wait-s 120]   at boot from gpu-limits.service, or by hand
-    gpu_limits.py watch [--config FILE]                  each minute from gpu-limits.timer: sets the limits of GPUs that lost them
+    gpu_limits.py watch [--config FILE]                  each minute from gpu-limits.timer: sets the limits of GPUs that
+    lost them
     gpu_limits.py show [--config FILE]                   print the values in force as one JSON document
-    gpu_limits.py reset                                  power and clocks back to the GPU's defaults, until the next apply
+    gpu_limits.py reset                                  power and clocks back to the GPU's defaults, until the next
+    apply
 
 It needs root (except show), Python 3.8, and pynvml.py of nvidia-ml-py beside this file. Exit status: 0 every GPU is as
 wanted, or has a value that somebody set and that watch leaves alone; 1 a GPU refused, or the driver does not answer;
@@ -14,15 +16,16 @@ same. From a checkout on the machine itself: sudo scripts/gpu_limits.py show.
 The configuration: {"expected_gpus": 4, "positions": {"0000:06:00.0": "SXM2-1"}, "gpus": [{"match": {"uuid": "GPU-..."},
 "persistence": true, "power_limit_w": 200, "application_clocks": {"memory_mhz": 877, "graphics_mhz": 1005},
 "locked_graphics_mhz": [210, 1400], "locked_memory_mhz": [405, 9501]}]}. A GPU takes the first rule that matches; match
-is {"uuid": ...}, {"pci_bus_id": ...} or {} for any. What is left out is left alone, and so are the application clocks of a
-GPU or a driver that has none.
+is {"uuid": ...}, {"pci_bus_id": ...} or {} for any. What is left out is left alone, and so are the application clocks
+of a GPU or a driver that has none.
 
-No driver reports which clocks are locked. So each lock that a driver accepted is a line in /run/rigwright/locked-clocks:
-UUID graphics|memory MIN MAX BOOT_ID LOAD CODE. The line is valid while the boot and the load of the driver are the same.
+No driver reports which clocks are locked. So each lock that a driver accepted is a line in
+/run/rigwright/locked-clocks: UUID graphics|memory MIN MAX BOOT_ID LOAD CODE. The line is valid while the boot and the
+load of the driver are the same.
 
 A lost GPU can block a process in a kernel call for ever, and kill does not end it. So each GPU is asked by a process of
-its own, which holds no file of this program open (show asks all in one, as long as all answer). A process that does not answer in
-time is not waited for.
+its own, which holds no file of this program open (show asks all in one, as long as all answer). A process that does not
+answer in time is not waited for.
 """
 
 import contextlib
@@ -80,8 +83,8 @@ def ask_all(tasks, timeout_s, stuck, heard=None):
     """Run the functions in parallel, each in its own process. Takes and returns dictionaries by name.
 
     An answer is {"value": the function's result} or {"error": text, "code": NVML's number or None}; heard(answer) is
-    called for each as it arrives. A name in `stuck` has a process of an earlier run that still hangs in the kernel: it is
-    not asked again. A name whose process hangs now is added.
+    called for each as it arrives. A name in `stuck` has a process of an earlier run that still hangs in the kernel: it
+    is not asked again. A name whose process hangs now is added.
     """
     answers, running = {}, {}  # running: read end of the pipe -> (name, process, parts of the answer)
     for name, task in tasks.items():
@@ -223,7 +226,8 @@ def boot_id():
 def driver_load():
     """An identifier of this load of the driver: the inode of its folder in /sys. `-` while no driver is loaded.
 
-    The folder's times do not serve: the kernel sets them when the folder is first read, and again after a dropped cache.
+    The folder's times do not serve: the kernel sets them when the folder is first read, and again after a dropped
+    cache.
     """
     try:
         return str(os.stat(MODULE).st_ino)
@@ -290,11 +294,13 @@ def field_values(handle, numbers, link=0):
 
 
 def nvlinks(handle):
-    """The GPU's ends of its NVLinks, [] for a GPU without: {"link": 0, "mb_s": 25781, "peer": "00000000:07:00.0", "errors": 0}.
+    """The GPU's ends of its NVLinks, [] for a GPU without: {"link": 0, "mb_s": 25781, "peer": "00000000:07:00.0",
+    "errors": 0}.
 
-    mb_s is the speed of one direction, None for a link that is down; peer the bus id of the GPU or switch at its other end,
-    None if it is not known; errors the sum of its replays, recoveries and CRC errors, None without a counter. With MIG on a
-    GPU has none, as for nvidia-smi of 590. Raises NVMLError, also for a link whose state or speed the driver does not tell.
+    mb_s is the speed of one direction, None for a link that is down; peer the bus id of the GPU or switch at its other
+    end, None if it is not known; errors the sum of its replays, recoveries and CRC errors, None without a counter. With
+    MIG on a GPU has none, as for nvidia-smi of 590. Raises NVMLError, also for a link whose state or speed the driver
+    does not tell.
     """
     try:
         if pynvml.nvmlDeviceGetMigMode(handle)[0]:
@@ -367,7 +373,8 @@ def persistent(handle):
 
 
 def ensure(wanted, read, write, unit):
-    """Write a value only if another is read, and read it again. Raises Refused when the driver reports another value."""
+    """Write a value only if another is read, and read it again. Raises Refused when the driver reports another
+    value."""
     before = read()
     if before == wanted:
         return None
@@ -502,8 +509,8 @@ UNITS = {"persistence": "", "power_limit_w": " W"}
 def look(handle, rule, locks, bus_id):
     """Texts of each part of the rule that is not in force: `forgotten`, `decided`, or `refused` when it cannot be read.
 
-    A value that equals the GPU's default was forgotten: after a reset, a load of the driver, or a boot. Any other value was
-    set by somebody (decided). Locks are known from the record; a clock above its lock shows that the lock was lost.
+    A value that equals the GPU's default was forgotten: after a reset, a load of the driver, or a boot. Any other value
+    was set by somebody (decided). Locks are known from the record; a clock above its lock shows that the lock was lost.
     """
     seen = {"forgotten": [], "decided": [], "refused": []}
     for key, subject, _ in STEPS:
@@ -604,8 +611,8 @@ def called(gpu, config):
 def places(count, gpus, config):
     """Names for GPUs that do not report their bus id, by name in ask_all.
 
-    NVML counts GPUs in the order of their bus ids. So a GPU between two that answered has a bus id between theirs: one of
-    the driver's own list, or of the positions. When their number does not match, the GPU is named by its number.
+    NVML counts GPUs in the order of their bus ids. So a GPU between two that answered has a bus id between theirs: one
+    of the driver's own list, or of the positions. When their number does not match, the GPU is named by its number.
     """
     answered = {gpu["index"]: bus_numbers(gpu["pci_bus_id"]) for gpu in gpus}
     try:
@@ -708,7 +715,8 @@ def note_locks(answer):
 
 
 def absent(config, gpus, count, silent):
-    """A text for each GPU that is expected, or named by a rule, and missing. `silent`: names of GPUs that do not answer."""
+    """A text for each GPU that is expected, or named by a rule, and missing. `silent`: names of GPUs that do not
+    answer."""
     lines, lacking, expected = [], [], config.get("expected_gpus", 1)
     answering = [place(gpu["pci_bus_id"], config) for gpu in gpus]
     if count < expected:
@@ -728,8 +736,8 @@ def absent(config, gpus, count, silent):
 def ask_gpus(task, config, timeout_s, stuck, skip=(), heard=None):
     """Run task(index) for every GPU but those in `skip`, each in a process of its own.
 
-    Returns what the driver says of itself, the answers, and what to call each GPU in a message; both by `GPU INDEX`. Raises
-    Refused when the driver does not answer; its second argument is the answer.
+    Returns what the driver says of itself, the answers, and what to call each GPU in a message; both by `GPU INDEX`.
+    Raises Refused when the driver does not answer; its second argument is the answer.
     """
     driver = ask_all({"driver": overview}, timeout_s, stuck)["driver"]
     if "error" in driver:
@@ -742,7 +750,8 @@ def ask_gpus(task, config, timeout_s, stuck, skip=(), heard=None):
 
 
 def ask_at_once(task, config, timeout_s, stuck):
-    """As ask_gpus, by one process, which starts NVML once. Where a GPU does not answer it, or not soon, each is asked by its own.
+    """As ask_gpus, by one process, which starts NVML once. Where a GPU does not answer it, or not soon, each is asked
+    by its own.
 
     So it is where a process of an earlier run still hangs.
     """
@@ -761,7 +770,8 @@ def ask_at_once(task, config, timeout_s, stuck):
 
 
 def one_round(config, settled, hopeless, timeout_s):
-    """Set the limits of every GPU that answers. Returns the reasons to wait and try again: pairs of exit status and text."""
+    """Set the limits of every GPU that answers. Returns the reasons to wait and try again: pairs of exit status and
+    text."""
     stuck = remembered()["stuck"]
     waiting = []
     try:
@@ -797,7 +807,8 @@ def failed(answer, name):
 
 
 def apply(path, wait_s, timeout_s):
-    """Set the limits of each GPU as soon as it answers, until all are present or the time is over. Returns the exit status."""
+    """Set the limits of each GPU as soon as it answers, until all are present or the time is over. Returns the exit
+    status."""
     deadline = time.monotonic() + wait_s
     settled, hopeless = {}, {}  # by UUID: the GPU and what was done; by name: exit status and text
     while True:
@@ -858,7 +869,8 @@ def one_look(config, stuck, timeout_s):
 
 
 def show(config, timeout_s):
-    """Print the document; with a configuration each GPU has its rule under `wanted`. Returns 1 when the driver does not answer."""
+    """Print the document; with a configuration each GPU has its rule under `wanted`. Returns 1 when the driver does not
+    answer."""
     document, record = {"driver_version": None, "nvml_version": None, "gpus": []}, locks_in_force()
     try:
         driver, answers, names = ask_at_once(state, config or {}, timeout_s, remembered()["stuck"])
@@ -889,7 +901,8 @@ def why(answer):
 
 
 def reset(config, timeout_s):
-    """Power limit and clocks of every GPU back to its defaults; watch pauses until the next apply. Returns the exit status."""
+    """Power limit and clocks of every GPU back to its defaults; watch pauses until the next apply. Returns the exit
+    status."""
     with at_work(120):
         stuck = remembered()["stuck"]
         put(RESTS, "")

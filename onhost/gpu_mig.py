@@ -2,18 +2,21 @@
 """Make the MIG mode and the MIG instances of every GPU of this machine what its configuration says.
 
     gpu_mig.py apply [--config FILE] [--wait-s 60]   at boot from gpu-mig.service, or by hand
-    gpu_mig.py check [--config FILE]                 says what the driver would refuse, and changes nothing; FILE may be - (stdin)
-    gpu_mig.py show                                  print modes, instances, profiles and placements as one JSON document
+    gpu_mig.py check [--config FILE]                 says what the driver would refuse, and changes nothing; FILE may be
+    - (stdin)
+    gpu_mig.py show                                  print modes, instances, profiles and placements as one JSON
+    document
 
-It needs root (except show and check), Python 3.8, and pynvml.py and gpu_limits.py beside this file. Exit status: 0 every GPU
-is as wanted; 1 a GPU refused, is used, or the driver does not answer; 3 GPUs are lost or missing; 2 wrong usage.
+It needs root (except show and check), Python 3.8, and pynvml.py and gpu_limits.py beside this file. Exit status: 0
+every GPU is as wanted; 1 a GPU refused, is used, or the driver does not answer; 3 GPUs are lost or missing; 2 wrong
+usage.
 
-The configuration: {"positions": {"0000:07:00.0": "SXM4-0"}, "gpus": [{"match": {"pci_bus_id": "0000:07:00.0"}, "layout":
-[{"profile": "3g.20gb", "parts": [1, 2]}, {"profile": "1g.5gb", "parts": [1]}]}]}. `parts` are the slices of the compute
-instances of a GPU instance. An empty layout switches MIG off. A GPU that no rule matches is left alone.
+The configuration: {"positions": {"0000:07:00.0": "SXM4-0"}, "gpus": [{"match": {"pci_bus_id": "0000:07:00.0"},
+"layout": [{"profile": "3g.20gb", "parts": [1, 2]}, {"profile": "1g.5gb", "parts": [1]}]}]}. `parts` are the slices of
+the compute instances of a GPU instance. An empty layout switches MIG off. A GPU that no rule matches is left alone.
 
-Nothing is changed on a GPU that a process uses, that has no MIG, or whose profiles and placements, as the driver lists them,
-have no room for the layout. If the driver refuses on the way, the GPU gets its earlier mode and instances again.
+Nothing is changed on a GPU that a process uses, that has no MIG, or whose profiles and placements, as the driver lists
+them, have no room for the layout. If the driver refuses on the way, the GPU gets its earlier mode and instances again.
 """
 
 import argparse
@@ -108,7 +111,8 @@ def gpu_instances(handle, profiles):
 
 
 def part_profiles(instance):
-    """The profiles of compute instances of a GPU instance: their id and how many there can be, by the number of slices."""
+    """The profiles of compute instances of a GPU instance: their id and how many there can be, by the number of
+    slices."""
     found = {}
     for number in range(32):
         try:
@@ -154,7 +158,8 @@ def state(index):
 def arranged(layout, profiles):
     """The layout with a placement for each instance, the largest first. Raises Refused for one that does not fit.
 
-    While MIG is off the driver lists no placements, and only the profiles, their number and the sum of slices are judged."""
+    While MIG is off the driver lists no placements, and only the profiles, their number and the sum of slices are
+    judged."""
     for one in layout:
         if one["profile"] not in profiles:
             raise Refused("there is no profile %s; it has %s" % (one["profile"], ", ".join(sorted(profiles))))
@@ -178,7 +183,8 @@ def arranged(layout, profiles):
 
 
 def placed(order, profiles, used):
-    """The instances with their placements, beside the slices of memory in the bits of `used`; None if there is no room."""
+    """The instances with their placements, beside the slices of memory in the bits of `used`; None if there is no
+    room."""
     if not order:
         return []
     first = order[0]

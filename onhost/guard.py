@@ -4,19 +4,20 @@
     guard.py run [--config /etc/rigwright/guard.json]       from gpu-guard.service
     guard.py check [--config /etc/rigwright/guard.json]     say whether the configuration is right
 
-It needs root, Python 3.8, and beside this file guard_*.py, recorder.py and pynvml.py of nvidia-ml-py. It writes its records to
-/var/lib/rigwright/guard (guard_store.py), its state to /run/rigwright-guard/state.json, and what it does to stdout. Exit status: 0 on
-SIGTERM; 2 the configuration is wrong, or the folder cannot be written.
+It needs root, Python 3.8, and beside this file guard_*.py, recorder.py and pynvml.py of nvidia-ml-py. It writes its
+records to /var/lib/rigwright/guard (guard_store.py), its state to /run/rigwright-guard/state.json, and what it does to
+stdout. Exit status: 0 on SIGTERM; 2 the configuration is wrong, or the folder cannot be written.
 
 The configuration, of which only "thresholds" and "steps" are needed; a threshold without a number takes the GPU's own:
 
     {"thresholds": {"gpu_temperature_c": {"above": 90, "for_s": 10}, "memory_temperature_c": {"for_s": 10},
      "fan_rpm_min": {"below": 500, "for_s": 30}}, "steps": ["lower-limit", "stop", "power-off"], "step_s": 60,
-     "lower_limit_w": 150, "stop": ["training.service"], "textfile": "/var/lib/prometheus/node-exporter/rigwright-guard.prom",
-     "notify": {"command": "/usr/local/bin/tell", "webhook": "https://...", "mail": "root"},
-     "positions": {"0000:06:00.0": "SXM2-1"}}
+     "lower_limit_w": 150, "stop": ["training.service"], "textfile":
+     "/var/lib/prometheus/node-exporter/rigwright-guard.prom", "notify": {"command": "/usr/local/bin/tell", "webhook":
+     "https://...", "mail": "root"}, "positions": {"0000:06:00.0": "SXM2-1"}}
 
-guard_steps.py decides; guard_sensors.py reads; guard_acts.py acts and tells. docs/guide/guard.md describes it for the owner.
+guard_steps.py decides; guard_sensors.py reads; guard_acts.py acts and tells. docs/guide/guard.md describes it for the
+owner.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""What the guard does to the machine and whom it tells: programs that it starts and does not wait for, one notification at a time."""
+"""What the guard does to the machine and whom it tells: programs that it starts and does not wait for, one notification
+at a time."""
 
 import collections
 import contextlib
@@ -49,7 +50,8 @@ class Program:
 
 
 class Acts:
-    """Stops units, powers the machine off, tells the owner. `config`: the path of the configuration, `folder`: for messages."""
+    """Stops units, powers the machine off, tells the owner. `config`: the path of the configuration, `folder`: for
+    messages."""
 
     def __init__(self, config, folder, ways):
         self.config, self.folder, self.ways = config, folder, ways
@@ -66,8 +68,8 @@ class Acts:
             self.waiting.append(message)
 
     def power_off(self, message, now):
-        """Tells the owner at once, also while another message is on its way, and powers the machine off when that is done or took too
-        long."""
+        """Tells the owner at once, also while another message is on its way, and powers the machine off when that is
+        done or took too long."""
         if self.ways:
             self.last_words = self._tell(message, now)
         self.power_off_by = now + WAIT_FOR_TELLING_S
@@ -106,7 +108,8 @@ class Acts:
         self.running.append((name, Program(argv, now, POWER_OFF_S)))
 
     def _tell(self, message, now):
-        """Starts guard_notify.py as a unit of its own: the owner's programs need rights that the guard does not have. Returns the program."""
+        """Starts guard_notify.py as a unit of its own: the owner's programs need rights that the guard does not have.
+        Returns the program."""
         self.number += 1
         path = os.path.join(self.folder, "message-%d.json" % self.number)
         with contextlib.suppress(OSError):  # then guard_notify.py says that there is no message

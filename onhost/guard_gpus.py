@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""The part of the guard that asks the driver: a process of its own, so that a driver that hangs does not stop the guard.
+"""The part of the guard that asks the driver: a process of its own, so that a driver that hangs does not stop the
+guard.
 
-guard.py starts it, but not while the driver's module is not loaded, which NVML would load. It writes a line of JSON each second, and ends with the end of its stdin. The first line describes the GPUs:
+guard.py starts it, but not while the driver's module is not loaded, which NVML would load. It writes a line of JSON
+each second, and ends with the end of its stdin. The first line describes the GPUs:
 
-    {"gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...", "name": "...", "limit_w": 300.0, "power": "instant",
+    {"gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...", "name": "...", "limit_w": 300.0, "power":
+    "instant",
      "slowdown_c": 87, "memory_most_c": 85}], "why": null}         why: the reason for having none; then it ends
     {"g": [[290.1, 1530, 877, 61, 55, 4, 30], "hung", "lost", null], "limits": [300.0, null, null, null]}
                                        W, MHz, MHz, C, C of the memory, reasons, fan in percent; as in recorder.py
-    {"lowered": {"index": 0, "from_w": 300.0, "to_w": 150.0}}      or "error" with a text, for a GPU whose limit was to be lowered
+    {"lowered": {"index": 0, "from_w": 300.0, "to_w": 150.0}}      or "error" with a text, for a GPU whose limit was to
+    be lowered
 
-A line "lower WATTS" on stdin lowers the power limit of every GPU to so many watts, "lower" to the lowest that it has. A number
-below the GPU's range counts as its lowest. A limit that is as low already stays.
+A line "lower WATTS" on stdin lowers the power limit of every GPU to so many watts, "lower" to the lowest that it has. A
+number below the GPU's range counts as its lowest. A limit that is as low already stays.
 """
 
 import ctypes

@@ -1,4 +1,5 @@
-"""The guard's readings in the text format of Prometheus, for the textfile collector of node_exporter. A value that is not known has no line."""
+"""The guard's readings in the text format of Prometheus, for the textfile collector of node_exporter. A value that is
+not known has no line."""
 
 FAMILIES = (  # name, type, help
     ("reading_time_seconds", "gauge", "When the guard read last, seconds since 1970."),
@@ -26,7 +27,8 @@ def escaped(value):
 
 
 def text(samples):
-    """The text of samples: (name without its prefix, labels, value) in any order. Control characters of labels become spaces."""
+    """The text of samples: (name without its prefix, labels, value) in any order. Control characters of labels become
+    spaces."""
     by_name = {}
     for name, labels, value in samples:
         if value is None:

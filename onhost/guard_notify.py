@@ -3,10 +3,11 @@
 
     guard_notify.py --config FILE --message FILE
 
-guard.py starts it as a unit of its own, outside the guard's sandbox, and removes the message afterwards. The message is a JSON object:
-{"event", "machine", "text", "time", "readings"}. The command gets the event as its argument and the text of the mail on stdin; the
-webhook gets the object as the body of a POST. Both have 10 s, the webhook three tries. Exit status: 0 all of them were told; 1 one was
-not, with a line for each on stderr and in the file MESSAGE.said. The address of the webhook is in no line, because it may be a secret.
+guard.py starts it as a unit of its own, outside the guard's sandbox, and removes the message afterwards. The message is
+a JSON object: {"event", "machine", "text", "time", "readings"}. The command gets the event as its argument and the text
+of the mail on stdin; the webhook gets the object as the body of a POST. Both have 10 s, the webhook three tries. Exit
+status: 0 all of them were told; 1 one was not, with a line for each on stderr and in the file MESSAGE.said. The address
+of the webhook is in no line, because it may be a secret.
 """
 
 import argparse

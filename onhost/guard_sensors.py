@@ -1,4 +1,5 @@
-"""What the guard reads: the GPUs through guard_gpus.py, fans and supplies, memory errors, machine checks, OOM kills and Xids.
+"""What the guard reads: the GPUs through guard_gpus.py, fans and supplies, memory errors, machine checks, OOM kills and
+Xids.
 
 Nothing here waits: a driver, a management controller or a log that does not answer is a reading too.
 """
@@ -36,7 +37,8 @@ class GpuReader:
         self.lowered, self.killed = [], False
 
     def take(self, now):
-        """The samples of the GPUs: a list with one for each GPU, or None when there is no new one; "hung" for all together."""
+        """The samples of the GPUs: a list with one for each GPU, or None when there is no new one; "hung" for all
+        together."""
         if self.process is None:
             if not os.path.isdir(ROOT + "/sys/module/nvidia"):  # no process is started for a driver that is not there
                 self.gpus, self.why, self.ended_at = [], "the driver is not loaded", None
@@ -147,8 +149,9 @@ class Machine:
 
 
 def machine_watts(psu):
-    """What the machine draws, W, by its supplies: the sensors named PS... or Power Supply..., without those that say Out; else the one
-    that says total, system or consumption. None where there is no such sensor. `psu`: readings as recorder.py writes them."""
+    """What the machine draws, W, by its supplies: the sensors named PS... or Power Supply..., without those that say
+    Out; else the one that says total, system or consumption. None where there is no such sensor. `psu`: readings as
+    recorder.py writes them."""
     watts = {name[:-2]: value for name, value in psu.items() if name.endswith(" W") and not isinstance(value, str)}
     of_supplies = [
         value for name, value in watts.items() if re.match(r"(?i)ps|power supply", name) and "out" not in name.lower()
@@ -183,7 +186,8 @@ class Kernel:
             self.counters["edac_" + kind] = sum(int(word) for word in words if re.match(r"[0-9]{1,18}$", word))
 
     def take(self, now):
-        """The texts that the log has since the last call: pairs of kind (oom-kill, machine-check, xid) and text, 100 at most."""
+        """The texts that the log has since the last call: pairs of kind (oom-kill, machine-check, xid) and text, 100 at
+        most."""
         self._count_memory_errors(now)
         found = []
         while self.log is not None and len(found) < 100:

@@ -1,7 +1,9 @@
-"""What the guard decides: which threshold holds, for how long, and which step is due. It runs nothing and asks no clock.
+"""What the guard decides: which threshold holds, for how long, and which step is due. It runs nothing and asks no
+clock.
 
-A threshold holds while every reading of it reaches it. A reading that is missing or not plausible counts as none: it neither ends nor
-lengthens anything by itself, and no step is made on it. Without a reading for GAP_S the time begins again.
+A threshold holds while every reading of it reaches it. A reading that is missing or not plausible counts as none: it
+neither ends nor lengthens anything by itself, and no step is made on it. Without a reading for GAP_S the time begins
+again.
 """
 
 LOWER_LIMIT, STOP, POWER_OFF = "lower-limit", "stop", "power-off"
@@ -33,7 +35,8 @@ class Hold:
 
 
 class Steps:
-    """The state between readings. `thresholds`: by kind {"above" or "below": number, "for_s": seconds}; `steps`: in this order."""
+    """The state between readings. `thresholds`: by kind {"above" or "below": number, "for_s": seconds}; `steps`: in
+    this order."""
 
     def __init__(self, thresholds, steps, step_s, after_boot_s=AFTER_BOOT_S):
         self.thresholds, self.steps, self.step_s, self.after_boot_s = thresholds, list(steps), step_s, after_boot_s
@@ -48,9 +51,11 @@ class Steps:
         return number
 
     def look(self, now, since_boot_s, readings):
-        """What is due after new readings: a list of {"event", "why"}, where the event is a step, `over`, `held-back` or `calm`.
+        """What is due after new readings: a list of {"event", "why"}, where the event is a step, `over`, `held-back` or
+        `calm`.
 
-        `now`: monotonic seconds. `readings`: {(kind, subject): (value, the GPU's own limit or None)}, only those that are new.
+        `now`: monotonic seconds. `readings`: {(kind, subject): (value, the GPU's own limit or None)}, only those that
+        are new.
         """
         for key, (value, own) in readings.items():
             if key[0] in self.thresholds and plausible(key[0], value):

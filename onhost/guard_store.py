@@ -1,12 +1,16 @@
-"""What the guard keeps on the disk: the ring of the last hour, the energy of each month, a summary of each hour, and what it did.
+"""What the guard keeps on the disk: the ring of the last hour, the energy of each month, a summary of each hour, and
+what it did.
 
-One thread writes all of it, so that a disk that does not answer stops nothing else. A disk that is full stops the ring; it goes on when
-there is room again.
+One thread writes all of it, so that a disk that does not answer stops nothing else. A disk that is full stops the ring;
+it goes on when there is room again.
 
     ring.jsonl, ring.1.jsonl ... ring.6.jsonl    a line each second, in parts of ten minutes, the newest first
-    energy.json                                  {"schema": 1, "months": {"2026-11": {"gpus_j": 1.0, "machine_j": 1.0, "s": 1.0, "machine_s": 1.0}}}
-    hours.jsonl                                  {"t": 0, "gpus": {"GPU-...": [hottest C, mean W]}} for each hour of two weeks
-    events.jsonl                                 {"t": 0, "boot_id": "...", "event": "lower-limit", "text": "..."}, the newest 500
+    energy.json                                  {"schema": 1, "months": {"2026-11": {"gpus_j": 1.0, "machine_j": 1.0,
+    "s": 1.0, "machine_s": 1.0}}}
+    hours.jsonl                                  {"t": 0, "gpus": {"GPU-...": [hottest C, mean W]}} for each hour of two
+    weeks
+    events.jsonl                                 {"t": 0, "boot_id": "...", "event": "lower-limit", "text": "..."}, the
+    newest 500
 """
 
 import collections
@@ -40,7 +44,8 @@ def encoded(line):
 
 
 def replace(path, data, mode):
-    """Replaces a file as a whole, synced. The folder of the metrics may be another user's, so nothing that stands there is written to."""
+    """Replaces a file as a whole, synced. The folder of the metrics may be another user's, so nothing that stands there
+    is written to."""
     new = path + ".new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
@@ -85,7 +90,8 @@ class Energy:
             self.months, self.damaged = {}, True
 
     def add(self, now, gpus_w, machine_w):
-        """Adds the energy since the last call. `now`: monotonic seconds; a power of None is not known, and counts as nothing."""
+        """Adds the energy since the last call. `now`: monotonic seconds; a power of None is not known, and counts as
+        nothing."""
         seconds = 0.0 if self.at is None else min(LONGEST_GAP_S, max(0.0, now - self.at))
         self.at = now
         if gpus_w is not None:
@@ -129,7 +135,8 @@ class Hours:
             self.hour = int(t // 3600)
 
     def ended(self, t, closing=False):
-        """The line of an hour that is over by the time `t`, or with `closing` of its part until now; None while it goes on."""
+        """The line of an hour that is over by the time `t`, or with `closing` of its part until now; None while it goes
+        on."""
         if self.hour is None or (int(t // 3600) == self.hour and not closing):
             return None
         gpus = {uuid: [c, round(w / n, 1) if n else None] for uuid, (c, w, n) in self.gpus.items()}
@@ -172,7 +179,8 @@ class Ring:
             self.file = None
 
     def _begin(self, header, now):
-        """Begins a part; a short one that an earlier start left is continued, so that restarts do not push out the hour."""
+        """Begins a part; a short one that an earlier start left is continued, so that restarts do not push out the
+        hour."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self.begun = now
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -229,7 +237,8 @@ class Store(threading.Thread):
         self.wake.set()
 
     def offer(self, energy, metrics, hour=None):
-        """Gives the texts of energy.json and of the textfile, which are written at their own pace, and the line of an hour."""
+        """Gives the texts of energy.json and of the textfile, which are written at their own pace, and the line of an
+        hour."""
         with self.lock:
             self.energy, self.metrics = energy, metrics
             if hour:

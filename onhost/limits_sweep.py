@@ -1,28 +1,34 @@
 #!/usr/bin/env python3
-"""Measures the speed and the power of this machine's GPUs at several limits, and puts the limits back. Prints a JSON document.
+"""Measures the speed and the power of this machine's GPUs at several limits, and puts the limits back. Prints a JSON
+document.
 
     limits_sweep.py sweep --points '[{"GPU-...": {"power_limit_w": 150}}, {"GPU-...": {"power_limit_w": 250}}]'
     limits_sweep.py restore          puts back what a sweep that was killed has left
 
-Needs root, what nccl_load.py needs, and pynvml.py and gpu_limits.py beside this file. A point is a rule of gpu_limits.py for each
-GPU: power_limit_w, application_clocks or locked_graphics_mhz. At each point all GPUs compute products of 4096 x 4096 matrices of
-32-bit floats at once, first --settle-s seconds that do not count, then --seconds seconds.
+Needs root, what nccl_load.py needs, and pynvml.py and gpu_limits.py beside this file. A point is a rule of
+gpu_limits.py for each GPU: power_limit_w, application_clocks or locked_graphics_mhz. At each point all GPUs compute
+products of 4096 x 4096 matrices of 32-bit floats at once, first --settle-s seconds that do not count, then --seconds
+seconds.
 
-Before the first limit is set the values in force are written to --saved (default: limits-before.json beside this file); `restore`
-sets them again and deletes the file. The sweep does that itself at its end, also after a signal. Whoever starts it has `restore` run
-after it, for the case that it is killed. While the sweep runs it holds the lock of gpu_limits.py, so that the check of
-gpu-limits.timer does nothing meanwhile; the kernel takes the lock away from a process that ends in any way. A boot takes back what
-is set here. The driver does not report locked clocks: those on record (gpu_limits.py) are set again, others are removed.
+Before the first limit is set the values in force are written to --saved (default: limits-before.json beside this file);
+`restore` sets them again and deletes the file. The sweep does that itself at its end, also after a signal. Whoever
+starts it has `restore` run after it, for the case that it is killed. While the sweep runs it holds the lock of
+gpu_limits.py, so that the check of gpu-limits.timer does nothing meanwhile; the kernel takes the lock away from a
+process that ends in any way. A boot takes back what is set here. The driver does not report locked clocks: those on
+record (gpu_limits.py) are set again, others are removed.
 
-With --watched FILE the sweep ends when that file was not touched for --watched-s seconds: whoever waits for it touches it.
+With --watched FILE the sweep ends when that file was not touched for --watched-s seconds: whoever waits for it touches
+it.
 
-Exit status: 0 measured, 1 a point failed or a limit was not put back, 2 could not run; restore: 1 not put back. The document:
+Exit status: 0 measured, 1 a point failed or a limit was not put back, 2 could not run; restore: 1 not put back. The
+document:
 
     {"schema": 1, "outcome": "ok" | "failed" | "could not run", "started", "seconds", "versions", "libraries",
      "gpus": [{"index", "bus_id", "uuid", "name"}],
      "points": [{"number", "tflops": [one per GPU],
                  "sensors": [{"clock_mhz", "power_w", "temperature_c", "reasons"}, one per GPU] | null}],
-     "lost": [{"gpu" (its index), "where" (the point), "what"}], "errors": [{"where", "what"}], "not_put_back": [text], "left_behind"}
+     "lost": [{"gpu" (its index), "where" (the point), "what"}], "errors": [{"where", "what"}], "not_put_back": [text],
+     "left_behind"}
 
 After the point at which a GPU is lost no other one is measured.
 """
@@ -61,7 +67,8 @@ RESETS = {key: (subject, function) for key, subject, function in gpu_limits.RESE
 
 
 def before(index, keys):
-    """A GPU with what is in force of the limits that `keys` has for its UUID, as a rule; None in it: not set. With its range of power."""
+    """A GPU with what is in force of the limits that `keys` has for its UUID, as a rule; None in it: not set. With its
+    range of power."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     gpu = gpu_limits.identity(index, handle)
     names, locks = keys.get(gpu["uuid"], ()), gpu_limits.locks_in_force().get(gpu["uuid"], {})
@@ -162,7 +169,8 @@ class SweepWork(nccl_load.LoadWork):
         return {"ok": True, "outcome": "ok", "error": None, "tflops": rates, "sensors": sensors}
 
     def products_for(self, gpus, seconds):
-        """Products on all GPUs for about that long, as many on each as it does in that time; measures `each_s` again."""
+        """Products on all GPUs for about that long, as many on each as it does in that time; measures `each_s`
+        again."""
         numbers = [max(4, round(seconds / each)) for each in self.each_s]
         took = self.multiply_each(gpus, numbers)
         self.each_s = [took[at] / numbers[at] for at in range(len(gpus))]

@@ -4,8 +4,8 @@ import nccl_steps
 
 
 class Devices(dict):
-    """CUDA's number of each GPU in this process. A process does not count a GPU that was lost before, so the numbers of those after it
-    are others than in the process that listed them."""
+    """CUDA's number of each GPU in this process. A process does not count a GPU that was lost before, so the numbers of
+    those after it are others than in the process that listed them."""
 
     def __init__(self, work, bus_ids):
         super().__init__()

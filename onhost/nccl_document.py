@@ -1,4 +1,5 @@
-"""The part that the programs share which load GPUs and measure them: the begin of the document, the first look, and the end."""
+"""The part that the programs share which load GPUs and measure them: the begin of the document, the first look, and the
+end."""
 
 import time
 
@@ -9,7 +10,8 @@ GPU = ("bus_id", "uuid", "name")
 
 
 class Measurement:
-    """A work of `nccl_watch.carried_out`; adds its results to `document`. `parts`: keys of the document that only this program has."""
+    """A work of `nccl_watch.carried_out`; adds its results to `document`. `parts`: keys of the document that only this
+    program has."""
 
     def __init__(self, options, watch, **parts):
         self.options, self.watch, self.could_run = options, watch, True
@@ -32,7 +34,8 @@ class Measurement:
         return self.watch.run(steps)["look"]
 
     def looked(self, look, keys=GPU):
-        """Adds versions, libraries and GPUs to the document; False, with the reason in the document, where the look failed."""
+        """Adds versions, libraries and GPUs to the document; False, with the reason in the document, where the look
+        failed."""
         if "devices" not in look or look["lacking"] or not look["devices"]:
             what = look["lacking"][0] if look.get("lacking") else look["error"] or "CUDA lists no GPU"
             self.wrong("libraries" if look.get("missing") or look.get("lacking") else "CUDA", what)

@@ -90,7 +90,8 @@ def conf_settings(path):
 
 
 def environment(environ, log, settings):
-    """The environment of a test: without the caller's settings, with ours, and with the lines of nccl.conf overridden."""
+    """The environment of a test: without the caller's settings, with ours, and with the lines of nccl.conf
+    overridden."""
     files = [name for path in conf_files(environ) for name, _ in conf_settings(path)]
     made = {name: value for name, value in environ.items() if clean(name)}
     made.update({name: "" for name in files if name[len("NCCL_") :] in TAKEN_BACK})

@@ -84,7 +84,8 @@ class LoadWork(nccl_devices.PlacedWork):
         return self.multiply_each(gpus, [number] * len(gpus))
 
     def multiply_each(self, gpus, numbers):
-        """Seconds that each GPU took for its number of products. They are started in turns, so that no GPU waits for another one's."""
+        """Seconds that each GPU took for its number of products. They are started in turns, so that no GPU waits for
+        another one's."""
         cudart, unit, zero, most = self.cudart, ctypes.c_float(1), ctypes.c_float(0), max(numbers)
         marks = {}
         for gpu in gpus:

@@ -1,13 +1,16 @@
-"""The GPUs of one node in an all-reduce of NCCL over several nodes. node_train.py starts it; it writes its result to a file.
+"""The GPUs of one node in an all-reduce of NCCL over several nodes. node_train.py starts it; it writes its result to a
+file.
 
-    nccl_nodes.py --run ID --node 1 --nodes 3 --first-rank 4 --gpus 4 --ranks 12 --address ADDR --master ADDR --port 29400 --write FILE
+    nccl_nodes.py --run ID --node 1 --nodes 3 --first-rank 4 --gpus 4 --ranks 12 --address ADDR --master ADDR --port
+    29400 --write FILE
 
-Node 0 makes NCCL's unique id, and gives it over TCP to each node that says the id of the run. Every rank contributes whole numbers, so the sum
-is exact in any order, and is compared. The bus bandwidth is that of nccl-tests. Python 3.8.
+Node 0 makes NCCL's unique id, and gives it over TCP to each node that says the id of the run. Every rank contributes
+whole numbers, so the sum is exact in any order, and is compared. The bus bandwidth is that of nccl-tests. Python 3.8.
 
     {"stage", "node", "gpus", "ranks", "version", "ok", "error", "mib", "busbw_gb_s", "latency_us", "missing"}
 
-stage: the last one that began: start, meet (the id), connect (NCCL), sum (compared), time, done. missing: the host has no NCCL or CUDA library.
+stage: the last one that began: start, meet (the id), connect (NCCL), sum (compared), time, done. missing: the host has
+no NCCL or CUDA library.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests peer-to-peer access between the GPUs of this machine, its speed, and whether NCCL uses it. Prints a JSON document.
+"""Tests peer-to-peer access between the GPUs of this machine, its speed, and whether NCCL uses it. Prints a JSON
+document.
 
     scripts/nccl_p2p.py                     every pair, with and without peer access, and the scaling table
     scripts/nccl_p2p.py --quick             small messages, no scaling table
@@ -7,28 +8,29 @@
     scripts/nccl_p2p.py --alone             every pair alone, one after the other
     scripts/nccl_p2p.py --no-collective     copies only; needs no NCCL
 
-Needs an NVIDIA driver, Python 3.8, and libcudart, libnccl and libcublas, either in the loader's path or below the folder
-of --libraries (for example unpacked wheels). With pynvml.py of nvidia-ml-py beside this file it also reports NVML's
-peer-to-peer status. Needs no root, no compiler and no torch. Run it when nothing else uses the GPUs.
+Needs an NVIDIA driver, Python 3.8, and libcudart, libnccl and libcublas, either in the loader's path or below the
+folder of --libraries (for example unpacked wheels). With pynvml.py of nvidia-ml-py beside this file it also reports
+NVML's peer-to-peer status. Needs no root, no compiler and no torch. Run it when nothing else uses the GPUs.
 
 Three tiers for every ordered pair of GPUs: "grant" (CUDA allows peer access), "bytes" (a copy with peer access, data
 compared; "staged" is the same copy through the host) and "collective" (NCCL's send and receive, data compared; the
 transport is read from NCCL's log), then an all-reduce over all GPUs. Pairs that share no GPU are tested together, in
-rounds ("rounds", "round_gb_s"); one pair of each kind of link, and every pair that was slow in its round, is then measured
-alone ("gb_s"; null: it was not). Each tier runs in child processes; a process that hangs is killed, the pairs of its round
-are tested alone, the hang becomes a result, and the test continues. The caller's NCCL settings are not used.
+rounds ("rounds", "round_gb_s"); one pair of each kind of link, and every pair that was slow in its round, is then
+measured alone ("gb_s"; null: it was not). Each tier runs in child processes; a process that hangs is killed, the pairs
+of its round are tested alone, the hang becomes a result, and the test continues. The caller's NCCL settings are not
+used.
 
-Exit status: 0 all tests passed, 1 a test failed (wrong data, a hang, an error), 2 the test could not run (no library, no
-GPU, wrong usage). docs/reference/nccl_p2p.md describes every key of the document:
+Exit status: 0 all tests passed, 1 a test failed (wrong data, a hang, an error), 2 the test could not run (no library,
+no GPU, wrong usage). docs/reference/nccl_p2p.md describes every key of the document:
 
     {"schema": 1, "quick", "outcome": "ok" | "failed" | "could not run", "started", "seconds", "tiers_s",
      "versions": {"driver", "cuda_driver", "cuda_runtime", "nccl"}, "libraries": {name: path},
      "counts": {"nvml", "cuda"}, "gpus": [{"index", "cuda_device", "bus_id", "uuid", "name", "compute_capability",
      "compute_mode", "mig", "processes", "own": RESULT}],
-     "rounds": [[[from, to], ...], ...], "pairs": [{"from", "to", "grant": {"cuda", "nvml", "distance", "link"}, "bytes": RESULT, "staged": RESULT,
-     "collective": RESULT and {"transport", "kind", "words", "without_p2p": RESULT, "with_level_sys": RESULT | null}}],
-     "all_reduce": RESULT and {"gpus", "busbw_gb_s", "transports", "without_p2p": RESULT},
-     "scaling": [{"gpus", "step_ms", "product_ms", "all_reduce_ms", "speed_up", "efficiency"}],
+     "rounds": [[[from, to], ...], ...], "pairs": [{"from", "to", "grant": {"cuda", "nvml", "distance", "link"},
+     "bytes": RESULT, "staged": RESULT, "collective": RESULT and {"transport", "kind", "words", "without_p2p": RESULT,
+     "with_level_sys": RESULT | null}}], "all_reduce": RESULT and {"gpus", "busbw_gb_s", "transports", "without_p2p":
+     RESULT}, "scaling": [{"gpus", "step_ms", "product_ms", "all_reduce_ms", "speed_up", "efficiency"}],
      "shared_memory", "leftovers", "notes", "errors", "left_behind"}
 
     RESULT: {"ok": true | false | null, "outcome": "ok" | "wrong data" | "hang" | "error" | "refused" | "not run",

@@ -4,9 +4,9 @@
     nccl_programs.py --gpus 4                     all_reduce_perf and sendrecv_perf from the usual folders
     nccl_programs.py --gpus 4 --at ~/built        from this folder only
 
-Prints one JSON document on stdout and progress on stderr. Every program runs in a separate session with a time limit, and
-as --user if this program runs as root. At its end or at the limit all its remaining descendants are killed. The caller's
-NCCL settings are not used. Python 3.8.
+Prints one JSON document on stdout and progress on stderr. Every program runs in a separate session with a time limit,
+and as --user if this program runs as root. At its end or at the limit all its remaining descendants are killed. The
+caller's NCCL settings are not used. Python 3.8.
 
     {"schema": 1, "gpus", "looked_in": [folder], "runs": [RUN], "left_behind": [pid]}
     RUN: {"program", "path", "outcome": "done" | "failed" | "hang" | "flood" | "not run", "code", "seconds",
@@ -132,7 +132,8 @@ class Runner:
         return made
 
     def wait(self, child, name, limit_s, quiet_s, files):
-        """(outcome, exit code or negative signal number, error); the code is None if the program did not end by itself."""
+        """(outcome, exit code or negative signal number, error); the code is None if the program did not end by
+        itself."""
         began = told = wrote = time.monotonic()
         size = 0
         nccl_host.progress("%s: started, up to %g s" % (name, limit_s))

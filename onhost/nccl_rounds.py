@@ -6,8 +6,8 @@ SLOW = 0.8  # a pair slower than this share of the fastest pair of its kind in t
 def tournament(gpus):
     """Rounds of unordered pairs in which every two GPUs meet once and no GPU is in two pairs of a round.
 
-    The circle method: the first GPU stays, the others move one place after each round. An even number of GPUs needs one round
-    fewer than GPUs; with an odd number one GPU has no partner in each round.
+    The circle method: the first GPU stays, the others move one place after each round. An even number of GPUs needs one
+    round fewer than GPUs; with an odd number one GPU has no partner in each round.
     """
     places = sorted(gpus)
     places += [None] * (len(places) % 2)
@@ -37,7 +37,8 @@ def is_alone(pairs):
 
 
 def phases_of(parts):
-    """Divides parts (identifier, a, b) of a round into phases in which every GPU is used once: one for each direction."""
+    """Divides parts (identifier, a, b) of a round into phases in which every GPU is used once: one for each
+    direction."""
     phases = []
     for part in parts:
         free = [phase for phase in phases if not {part[1], part[2]} & {gpu for other in phase for gpu in other[1:]}]
@@ -58,10 +59,11 @@ def link_of(nvlinks, switched, distance):
 
 
 def to_measure(kind_of, speeds):
-    """The ordered pairs to measure alone, in order, with the reason of each: "kind", "outlier", or "no speed" of its round.
+    """The ordered pairs to measure alone, in order, with the reason of each: "kind", "outlier", or "no speed" of its
+    round.
 
-    kind_of: {pair: kind}. speeds: {pair: GB/s in its round, None if it was not measured} of the pairs with correct data. Of each
-    kind the first two GPUs without an outlier are measured, in both directions, and every outlier.
+    kind_of: {pair: kind}. speeds: {pair: GB/s in its round, None if it was not measured} of the pairs with correct
+    data. Of each kind the first two GPUs without an outlier are measured, in both directions, and every outlier.
     """
     most = {}
     for pair, speed in speeds.items():

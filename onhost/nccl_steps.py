@@ -1,7 +1,7 @@
 """The steps of nccl_p2p.py, run in a child process that may hang, crash or lose its GPUs.
 
-It reads a job as JSON ({"steps", "devices", "libraries", "journal", "log", "parent"}). It writes a JSON line at the begin
-of each step and one at its end. The journal on the disk has each step before it begins.
+It reads a job as JSON ({"steps", "devices", "libraries", "journal", "log", "parent"}). It writes a JSON line at the
+begin of each step and one at its end. The journal on the disk has each step before it begins.
 """
 
 import ctypes
@@ -127,7 +127,8 @@ class Work:
         return self.hosts[size]
 
     def seconds(self, gpu, times, action):
-        """Seconds of one action in that GPU's stream: the minimum of three rounds, as other work makes a round longer."""
+        """Seconds of one action in that GPU's stream: the minimum of three rounds, as other work makes a round
+        longer."""
         action()
         self.cudart.cudaStreamSynchronize(self.stream(gpu))
         return min(self.round_seconds(gpu, times, action) for _ in range(3))
@@ -150,7 +151,8 @@ class Work:
     # --- libraries and devices
 
     def do_look(self, with_nccl, with_cublas):
-        """Libraries, versions and CUDA's devices. "lacking" has missing libraries without which the test still works."""
+        """Libraries, versions and CUDA's devices. "lacking" has missing libraries without which the test still
+        works."""
         cuda, cudart, lacking = self.cuda, self.cudart, []
         versions = {"cuda_driver": nccl_cuda.dotted(cuda.number("cuDriverGetVersion"), cuda=True)}
         versions["cuda_runtime"] = nccl_cuda.dotted(cudart.number("cudaRuntimeGetVersion"), cuda=True)
@@ -189,7 +191,8 @@ class Work:
         }
 
     def do_nvml(self):
-        """GPUs and pairs from NVML; None without pynvml.py beside this file. Values that NVML does not report are None."""
+        """GPUs and pairs from NVML; None without pynvml.py beside this file. Values that NVML does not report are
+        None."""
         try:
             import pynvml
         except ImportError:
@@ -290,9 +293,11 @@ class Work:
         return copy
 
     def transferred(self, a, b, size, large, transfer, gpus, small, times):
-        """Compares `size` bytes that `transfer(source, target, bytes)` moved from GPU a to GPU b, and measures its speed.
+        """Compares `size` bytes that `transfer(source, target, bytes)` moved from GPU a to GPU b, and measures its
+        speed.
 
-        `gpus`: those whose streams the transfer uses; the last one is timed, with `large` bytes, and `times` with `small`.
+        `gpus`: those whose streams the transfer uses; the last one is timed, with `large` bytes, and `times` with
+        `small`.
         """
         cudart, (sent, got) = self.cudart, self.host(size)
         source, target = self.memory(a, large), self.memory(b, large)
@@ -357,10 +362,11 @@ class Work:
     # --- rounds
 
     def do_round(self, how, size, ranks):
-        """Transfers between disjoint pairs at the same time, first in one direction, then in the other; reports each pair.
+        """Transfers between disjoint pairs at the same time, first in one direction, then in the other; reports each
+        pair.
 
-        how: "staged", "bytes" (copies without and with peer access) or "send" (NCCL). A pair is reported when its data has
-        been compared, so that a pair that hangs does not hide the results of the others, and again with its speed.
+        how: "staged", "bytes" (copies without and with peer access) or "send" (NCCL). A pair is reported when its data
+        has been compared, so that a pair that hangs does not hide the results of the others, and again with its speed.
         """
         parts = [(part["id"], part["gpus"][0], part["gpus"][1]) for part in self.step["parts"]]
         pairs = sorted({(min(a, b), max(a, b)) for _, a, b in parts})
@@ -569,7 +575,8 @@ class Work:
 
 
 def fractions(count):
-    """That many random floats from 1 to 2, because a GPU needs less power for products of zeros; repeated after FRACTIONS."""
+    """That many random floats from 1 to 2, because a GPU needs less power for products of zeros; repeated after
+    FRACTIONS."""
     numbers = int.from_bytes(os.urandom(4 * FRACTIONS), "little")
     low, high = (int.from_bytes(word.to_bytes(4, "little") * FRACTIONS, "little") for word in (0x007FFFFF, 0x3F800000))
     block = (numbers & low | high).to_bytes(4 * FRACTIONS, "little")

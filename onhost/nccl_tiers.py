@@ -236,7 +236,8 @@ class Examination:
                 pair[tier] = self.result(key("pair", a, b) + " " + tier, answers.get(key(tier, a, b), refused))
 
     def in_rounds(self, tier, name, singles, ranks, timeout_s):
-        """The steps for {pair: step}: rounds of pairs that share no GPU. A round of one pair is that pair's own steps."""
+        """The steps for {pair: step}: rounds of pairs that share no GPU. A round of one pair is that pair's own
+        steps."""
         if self.options.alone:
             return list(singles.values())
         steps, lone, rounds = [], [], nccl_rounds.rounds_of(list(singles))
@@ -272,7 +273,8 @@ class Examination:
         return (grant["link"] or grant["distance"], grant["cuda"], tuple(sorted([names[a] or "", names[b] or ""])))
 
     def merge(self, answers):
-        """Adds what was measured alone to the answers of the rounds; reports rounds that failed though each pair is right."""
+        """Adds what was measured alone to the answers of the rounds; reports rounds that failed though each pair is
+        right."""
         for ident in [ident for ident in answers if ident.endswith(ALONE)]:
             alone, base = answers.pop(ident), ident[: -len(ALONE)]
             if alone["outcome"] != "not run":

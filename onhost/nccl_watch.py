@@ -1,4 +1,5 @@
-"""Runs the steps of the test in child processes. A child that hangs is killed; a hang or a crash becomes the step's result."""
+"""Runs the steps of the test in child processes. A child that hangs is killed; a hang or a crash becomes the step's
+result."""
 
 import contextlib
 import json
@@ -101,7 +102,8 @@ class Watch:
         return left
 
     def hurried(self, todo, answers):
-        """After a hang in the quick test: the steps that still run, with shorter limits; stores the answer of the others."""
+        """After a hang in the quick test: the steps that still run, with shorter limits; stores the answer of the
+        others."""
         if not (self.options.quick and self.hung):
             return todo
         hung = [ident for ident, answer in answers.items() if answer.get("outcome") == "hang" and not is_round(ident)]
@@ -167,7 +169,8 @@ class Watch:
     # --- one child
 
     def child_runs(self, steps, settings, more=None):
-        """Runs steps in one child, then those of `more`: (answers of the finished steps, failure of the next step or None)."""
+        """Runs steps in one child, then those of `more`: (answers of the finished steps, failure of the next step or
+        None)."""
         self.runs += 1
         log = os.path.join(self.folder, "nccl.%d.log" % self.runs)
         job_path, said_path = log + ".job", log + ".said"
@@ -336,7 +339,8 @@ def skip(step, reason, answers):
 
 
 def unfinished(step, answers):
-    """The parts of a failed round that may be its cause: without an answer, else without a speed. One direction first."""
+    """The parts of a failed round that may be its cause: without an answer, else without a speed. One direction
+    first."""
     silent = [part for part in step["parts"] if part["id"] not in answers]
     right = [part for part in step["parts"] if part["id"] in answers and answers[part["id"]]["ok"]]
     causes = silent or [part for part in right if answers[part["id"]].get("round_gb_s") is None]
@@ -367,9 +371,11 @@ def own_step(gpu, options):
 
 
 def step(do, title, ident, arguments, gpus=(), ranks=None, timeout_s=30, parts=()):
-    """A step: calls Work.do_DO with `arguments`; it uses `gpus`. `ranks`: the list in `arguments` of GPUs that NCCL connects.
+    """A step: calls Work.do_DO with `arguments`; it uses `gpus`. `ranks`: the list in `arguments` of GPUs that NCCL
+    connects.
 
-    `parts`: of a round, the steps that would do the same for each of its pairs alone. Each part has an answer of its own.
+    `parts`: of a round, the steps that would do the same for each of its pairs alone. Each part has an answer of its
+    own.
     """
     made = {"id": ident, "do": do, "title": title, "arguments": arguments, "gpus": list(gpus), "timeout_s": timeout_s}
     return dict(made, ranks=ranks, init_s=120, parts=list(parts))

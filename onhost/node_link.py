@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""One end of the link between two nodes: how many bits a second TCP carries in each direction, and how long a byte takes there and back.
+"""One end of the link between two nodes: how many bits a second TCP carries in each direction, and how long a byte
+takes there and back.
 
     node_link.py listen  --run ID --address 10.0.0.1 --peer 10.0.0.2 --port 29400
     node_link.py connect --run ID --address 10.0.0.2 --peer 10.0.0.1 --port 29400
 
-Prints one JSON document on stdout. The listener takes connections from its peer's address alone, and only those that say the id of the run; what
-else connects is closed. First the connecting end sends for --seconds on all streams, then the listening end. Each end counts what it receives, after a
-quarter of a second in which the streams reach their speed. Bytes are zeros and are thrown away. Python 3.8.
+Prints one JSON document on stdout. The listener takes connections from its peer's address alone, and only those that
+say the id of the run; what else connects is closed. First the connecting end sends for --seconds on all streams, then
+the listening end. Each end counts what it receives, after a quarter of a second in which the streams reach their speed.
+Bytes are zeros and are thrown away. Python 3.8.
 
-    {"schema": 1, "role": "listen" | "connect", "address", "peer", "port", "streams", "stage", "received": {"bytes", "seconds", "gbit_s"} | null,
+    {"schema": 1, "role": "listen" | "connect", "address", "peer", "port", "streams", "stage", "received": {"bytes",
+    "seconds", "gbit_s"} | null,
      "rtt_us", "moved": {interface: bytes}, "error"}
 
-stage: the last one that began: start, connect, answer, send, receive, done. moved: what each interface of this host carried meanwhile, both
-directions together, where that is more than a twentieth of all. The program ends after --timeout-s at the latest, and with --watched FILE when nobody
-has touched that file for --watched-s seconds.
+stage: the last one that began: start, connect, answer, send, receive, done. moved: what each interface of this host
+carried meanwhile, both directions together, where that is more than a twentieth of all. The program ends after
+--timeout-s at the latest, and with --watched FILE when nobody has touched that file for --watched-s seconds.
 """
 
 import argparse
@@ -238,7 +241,8 @@ class End:
             raise wrong[0]
 
     def receive(self, streams):
-        """Counts what comes on all streams, from the end of the warm-up to the end of the seconds, and drains the rest."""
+        """Counts what comes on all streams, from the end of the warm-up to the end of the seconds, and drains the
+        rest."""
         self.found["stage"] = "receive"
         began, _, _ = select.select(streams, [], [], self.left_s())
         if not began:
@@ -289,7 +293,8 @@ def together(work, links):
 
 
 def end_alone(options):
-    """Ends the program after its time limit, or when nobody watches it any more. Its own limits come first; this one is for what hangs."""
+    """Ends the program after its time limit, or when nobody watches it any more. Its own limits come first; this one is
+    for what hangs."""
     deadline = time.monotonic() + options.timeout_s + 5
     while time.monotonic() < deadline:
         time.sleep(1)

@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""One node of a training over several: NCCL's all-reduce over all nodes, ddp_smoke.py on this node alone, then on all nodes together.
+"""One node of a training over several: NCCL's all-reduce over all nodes, ddp_smoke.py on this node alone, then on all
+nodes together.
 
-    node_train.py --python /opt/train/bin/python --user ubuntu --run ID --node 1 --nodes 3 --first-rank 4 --gpus 4 --ranks 12
-                  --address 10.0.0.2 --master 10.0.0.1 --port 29400 --set NCCL_SOCKET_IFNAME==ens1 --set NCCL_IB_DISABLE=1
-    node_train.py ... --cpu                                       processes on the processor, over gloo; without the all-reduce
+    node_train.py --python /opt/train/bin/python --user ubuntu --run ID --node 1 --nodes 3 --first-rank 4 --gpus 4
+    --ranks 12
+                  --address 10.0.0.2 --master 10.0.0.1 --port 29400 --set NCCL_SOCKET_IFNAME==ens1 --set
+                  NCCL_IB_DISABLE=1
+    node_train.py ... --cpu                                       processes on the processor, over gloo; without the
+    all-reduce
 
-Every node runs it at the same time. torchrun meets over c10d at --port of the first node. Prints one JSON document on stdout and progress on stderr.
-Every program is in a session of its own with a time limit, as --user if this program runs as root; at its end all its processes are killed, also
-when nobody touches --watched FILE for --watched-s seconds. Python 3.8.
+Every node runs it at the same time. torchrun meets over c10d at --port of the first node. Prints one JSON document on
+stdout and progress on stderr. Every program is in a session of its own with a time limit, as --user if this program
+runs as root; at its end all its processes are killed, also when nobody touches --watched FILE for --watched-s seconds.
+Python 3.8.
 
     {"schema": 1, "node", "nodes", "gpus", "ranks", "python", "user", "asked_s", "nccl": RUN, "reduced": REDUCED | null,
      "alone": {"gpus", "run": RUN, "ranks": [RANK]}, "together": {...}, "left_behind": [pid]}

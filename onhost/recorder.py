@@ -1,31 +1,38 @@
 #!/usr/bin/env python3
-"""Record the GPUs of this machine, its supplies and its kernel log into a journal that a reset of the machine does not lose.
+"""Record the GPUs of this machine, its supplies and its kernel log into a journal that a reset of the machine does not
+lose.
 
     recorder.py --folder DIR --limit-s N [--hz 10]
 
-It writes DIR/samples.jsonl, a JSON object in each line, and ends when DIR/stop exists or DIR is removed, after N seconds, or on
-SIGTERM. It needs root for /dev/kmsg and ipmitool, Python 3.6, and pynvml.py of nvidia-ml-py beside this file. Exit status: 0 it
-ended for one of its reasons, which is the last line; 2 wrong usage, or the folder cannot be written.
+It writes DIR/samples.jsonl, a JSON object in each line, and ends when DIR/stop exists or DIR is removed, after N
+seconds, or on SIGTERM. It needs root for /dev/kmsg and ipmitool, Python 3.6, and pynvml.py of nvidia-ml-py beside this
+file. Exit status: 0 it ended for one of its reasons, which is the last line; 2 wrong usage, or the folder cannot be
+written.
 
-Every line has "t", the wall clock in seconds since 1970, and "m", the monotonic clock: a clock that is set does not change "m".
+Every line has "t", the wall clock in seconds since 1970, and "m", the monotonic clock: a clock that is set does not
+change "m".
 
     {"schema": 1, "boot_id": "...", "started": "2026-11-22T14:00:00Z", "utc_offset_s": 3600, "hz": 10, "limit_s": 600,
-     "power": "instant", "nvml": null, "gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...", "name": "Tesla V100",
-     "limit_w": 300.0, "power": "instant"}]}      the first line; power: "instant", or "average over 1 s" (Ampere and newer
+     "power": "instant", "nvml": null, "gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...", "name": "Tesla
+     V100",
+     "limit_w": 300.0, "power": "instant"}]}      the first line; power: "instant", or "average over 1 s" (Ampere and
+     newer
                                                   without an instant reading); nvml: why there are no GPUs
-    {"t": 1.2, "m": 1.2, "g": [[290.1, 1530, 877, 61, null, 4], "hung", "lost", null]}    each tick: W, MHz, MHz, C, C, reasons
+    {"t": 1.2, "m": 1.2, "g": [[290.1, 1530, 877, 61, null, 4], "hung", "lost", null]}    each tick: W, MHz, MHz, C, C,
+    reasons
     {"t": 1.2, "m": 1.2, "limits": [300.0, 300.0, null, null]}                            when a power limit changed, W
-    {"t": 1.2, "m": 1.2, "ipmi": {"12V": 11.9, "rails": {}, "fans": {}, "psu": {}, "temps": {}}, "from": "ipmi"}     or "hwmon"
-    {"t": 1.2, "m": 1.2, "ipmi": "hung"}
+    {"t": 1.2, "m": 1.2, "ipmi": {"12V": 11.9, "rails": {}, "fans": {}, "psu": {}, "temps": {}}, "from": "ipmi"}     or
+    "hwmon" {"t": 1.2, "m": 1.2, "ipmi": "hung"}
     {"t": 1.2, "m": 1.2, "xid": ["0000:06:00.0", 79], "text": "..."}
     {"t": 1.2, "m": 1.2, "dropped": 12}           lines that were lost because the disk did not answer for a minute
     {"t": 1.2, "m": 1.2, "end": "stop"}           or limit, signal, idle, disk (too little room)
 
-"hung": the GPU has not answered for 2 s; "lost": NVML says that it is lost; null: it has not answered for this tick. A GPU's
-sample of a tick is the one with the highest power since the tick before.
+"hung": the GPU has not answered for 2 s; "lost": NVML says that it is lost; null: it has not answered for this tick. A
+GPU's sample of a tick is the one with the highest power since the tick before.
 
-Samples are written and synced twice a second, an Xid at once. A journal of 32 MB becomes samples.1.jsonl, which replaces the one
-before, and a new one begins with the same first line: so the newest 32 to 64 MB are kept. Below 200 MB of free space it stops.
+Samples are written and synced twice a second, an Xid at once. A journal of 32 MB becomes samples.1.jsonl, which
+replaces the one before, and a new one begins with the same first line: so the newest 32 to 64 MB are kept. Below 200 MB
+of free space it stops.
 """
 
 import argparse
@@ -104,7 +111,8 @@ def fields(handle, numbers):
 
 
 def sample(handle):
-    """[W, MHz of the cores, MHz of the memory, C, C of the memory, reasons for a lower clock]; "lost" for a GPU that is lost."""
+    """[W, MHz of the cores, MHz of the memory, C, C of the memory, reasons for a lower clock]; "lost" for a GPU that is
+    lost."""
     try:
         power_mw, memory_c = fields(handle, (POWER_INSTANT, MEMORY_TEMPERATURE))
         if power_mw is None:
@@ -122,7 +130,8 @@ def sample(handle):
 
 
 def kind_of_power(handle):
-    """Whether `sample` has the power of the moment. nvml.h: from Ampere on but for the A100 the usual reading is an average."""
+    """Whether `sample` has the power of the moment. nvml.h: from Ampere on but for the A100 the usual reading is an
+    average."""
     if fields(handle, (POWER_INSTANT,))[0] is not None:
         return INSTANT
     capability = asked("nvmlDeviceGetCudaComputeCapability", handle)
@@ -144,7 +153,8 @@ def described(index):
 
 
 def open_gpus(within_s=START_S):
-    """The handles and descriptions of all GPUs, and why there are none. A driver that does not answer is not waited for."""
+    """The handles and descriptions of all GPUs, and why there are none. A driver that does not answer is not waited
+    for."""
     found = {}
 
     def ask():
@@ -208,7 +218,8 @@ class Gpu(threading.Thread):
 
 
 class Program:
-    """Runs a program with a time limit. One that cannot be killed is not waited for, and not run again while it is there."""
+    """Runs a program with a time limit. One that cannot be killed is not waited for, and not run again while it is
+    there."""
 
     def __init__(self):
         self.stuck = None
@@ -311,7 +322,8 @@ def content(path):
 
 
 class Sensors(threading.Thread):
-    """Reads supplies and fans at their own pace: the 12 V rail each second, all each five, or as fast as they answer."""
+    """Reads supplies and fans at their own pace: the 12 V rail each second, all each five, or as fast as they
+    answer."""
 
     def __init__(self, journal, scratch, voltage_every_s=VOLTAGE_EVERY_S, all_every_s=SENSORS_EVERY_S):
         super().__init__(daemon=True)

@@ -1,25 +1,30 @@
 #!/usr/bin/env python3
-"""Loads the GPUs of this machine with all that they can do, measures them, and compares their results. Prints a JSON document.
+"""Loads the GPUs of this machine with all that they can do, measures them, and compares their results. Prints a JSON
+document.
 
     stress.py                   ten minutes
     stress.py --seconds 60      shorter stages
 
-Needs what nccl_p2p.py needs, cuBLAS 11 or newer, and nothing that is installed for it. The stages: `alone`, one GPU after the
-other; `together`, the first GPU, the first two, and so on to all at once; `in step`, all GPUs in the pattern of training:
-products, an all-reduce between them, and pauses, in which the power of all falls and rises at once; `soak`, products on all
-GPUs for the rest of the time. Each kind of product is made of the same numbers every time, so its bits must be the same, every
-time and on every GPU of the same model. A GPU that falls off the bus or hangs is a result; the others go on without it.
+Needs what nccl_p2p.py needs, cuBLAS 11 or newer, and nothing that is installed for it. The stages: `alone`, one GPU
+after the other; `together`, the first GPU, the first two, and so on to all at once; `in step`, all GPUs in the pattern
+of training: products, an all-reduce between them, and pauses, in which the power of all falls and rises at once;
+`soak`, products on all GPUs for the rest of the time. Each kind of product is made of the same numbers every time, so
+its bits must be the same, every time and on every GPU of the same model. A GPU that falls off the bus or hangs is a
+result; the others go on without it.
 
 Exit status: 0 nothing was wrong, 1 something was, 2 it could not run. The document:
 
-    {"schema": 1, "outcome": "ok" | "failed" | "could not run", "started", "seconds", "asked_s", "versions", "libraries",
+    {"schema": 1, "outcome": "ok" | "failed" | "could not run", "started", "seconds", "asked_s", "versions",
+    "libraries",
      "gpus": [{"index", "bus_id", "uuid", "name", "compute_capability", "power_limit_w", "sm_most_mhz", "slowdown_c",
                "memory_most_c", "before", "after": {"pcie_replays", "ecc_corrected", "ecc_uncorrected"}}],
      "stages": [{"stage", "gpus", "kind" (null: several), "began_s", "seconds", "outcome", "error", "all_reduce_gb_s",
-                 "results": [{"gpu", "products": [{"kind", "tflops", "number", SENSORS}], "gb_s": {"memory", "to_device",
+                 "results": [{"gpu", "products": [{"kind", "tflops", "number", SENSORS}], "gb_s": {"memory",
+                 "to_device",
                               "from_device"}, "digests": {kind: checksum}, SENSORS}]}],
      "events": [{"at_s", "stage", "gpu", "what": "lost" | "hang" | "error" | "wrong" | "xid", "code", "text"}],
-     "supplies": {"source": "ipmi" | "hwmon" | null, "lowest_12v", "lowest_at_s", "watts": {supply: at the highest load of all},
+     "supplies": {"source": "ipmi" | "hwmon" | null, "lowest_12v", "lowest_at_s", "watts": {supply: at the highest load
+     of all},
                   "words": {supply: its state}},
      "errors": [{"where", "what"}], "left_behind"}
 
@@ -259,7 +264,8 @@ class Stress(nccl_document.Measurement):
 
 
 class Alive(threading.Thread):
-    """Touches a file every TOUCH_S, so that the recorder which watches it goes on. It makes no file: one that is gone stays gone."""
+    """Touches a file every TOUCH_S, so that the recorder which watches it goes on. It makes no file: one that is gone
+    stays gone."""
 
     def __init__(self, path):
         super().__init__(daemon=True)

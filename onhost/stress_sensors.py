@@ -1,7 +1,8 @@
-"""What NVML and the kernel log say while stress.py runs: samples of each GPU in a thread of its own, counters, and Xids.
+"""What NVML and the kernel log say while stress.py runs: samples of each GPU in a thread of its own, counters, and
+Xids.
 
-A GPU that does not answer does not stop the others. Needs pynvml.py of nvidia-ml-py beside this file; without it there are no
-samples and no counters.
+A GPU that does not answer does not stop the others. Needs pynvml.py of nvidia-ml-py beside this file; without it there
+are no samples and no counters.
 """
 
 import contextlib
@@ -35,7 +36,8 @@ XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{7,20})\): (\d{1,4})(.{0,200})"
 
 
 def ask(name, *arguments):
-    """The answer of a function of pynvml; None where the GPU or the driver does not have it. Raises the error of a lost GPU."""
+    """The answer of a function of pynvml; None where the GPU or the driver does not have it. Raises the error of a lost
+    GPU."""
     try:
         value = getattr(pynvml, name)(*arguments)
     except AttributeError:
@@ -140,7 +142,8 @@ class Sensors:
         }
 
     def counters(self, number):
-        """The counters of a GPU: replays of its PCIe link, and memory errors since the driver was loaded; None: not reported."""
+        """The counters of a GPU: replays of its PCIe link, and memory errors since the driver was loaded; None: not
+        reported."""
         gpu = self.gpus.get(number)
         if gpu is None or gpu.lost or gpu.silent():
             return {"pcie_replays": None, "ecc_corrected": None, "ecc_uncorrected": None}

@@ -1,4 +1,5 @@
-"""What the supplies of the machine say while stress.py runs: the 12 V rail, and the share of each supply at the highest load."""
+"""What the supplies of the machine say while stress.py runs: the 12 V rail, and the share of each supply at the highest
+load."""
 
 import threading
 import time
@@ -13,7 +14,8 @@ LONGEST = 120
 
 
 class Supplies:
-    """Reads supplies and rails with the recorder's own functions, in a thread, until `stop`; None where there is nothing to read."""
+    """Reads supplies and rails with the recorder's own functions, in a thread, until `stop`; None where there is
+    nothing to read."""
 
     def __init__(self, scratch, began):
         self.began, self.lock = began, threading.Lock()

@@ -1,8 +1,9 @@
 """The work of stress.py, in a child process that may hang, crash or lose its GPUs: products, copies, all-reduces.
 
-A batch is a number of products C = A x A - C + A x A - ..., so that an error of any of them stays in C. Its result is compared
-with that of the first batch on the GPU itself, bit for bit: cuBLAS gives the same bits for the same call on the same GPU in one
-stream. After each batch the parent gets what was measured so far; without that for as long as the step's time limit it is a hang.
+A batch is a number of products C = A x A - C + A x A - ..., so that an error of any of them stays in C. Its result is
+compared with that of the first batch on the GPU itself, bit for bit: cuBLAS gives the same bits for the same call on
+the same GPU in one stream. After each batch the parent gets what was measured so far; without that for as long as the
+step's time limit it is a hang.
 """
 
 import contextlib
@@ -64,9 +65,11 @@ for _library, _functions in MORE_SIGNATURES.items():
 
 
 class Kind:
-    """A kind of products: cuBLAS' numbers of the types of A and of C and of the computation, and the chips that have it.
+    """A kind of products: cuBLAS' numbers of the types of A and of C and of the computation, and the chips that have
+    it.
 
-    `large`: the side where the product of a smaller matrix is shorter than its start takes, from that compute capability on.
+    `large`: the side where the product of a smaller matrix is shorter than its start takes, from that compute
+    capability on.
     """
 
     def __init__(self, a_type, c_type, compute, number, side=4096, since=(0, 0), large=None):
@@ -198,7 +201,8 @@ class StressWork(nccl_devices.PlacedWork):
     # --- products
 
     def load(self, gpus, kind, seconds, digest=False):
-        """Products on these GPUs for about that long. Each has its next batch before the last one ends, and waits for no other GPU."""
+        """Products on these GPUs for about that long. Each has its next batch before the last one ends, and waits for
+        no other GPU."""
         self.prepare(gpus, kind)
         slowest = self.longest(gpus, kind)
         lanes = []
@@ -407,7 +411,8 @@ class StressWork(nccl_devices.PlacedWork):
         self.gradients[gpu] = {"source": source, "target": target, "kept": kept, "count": count, "first": True}
 
     def all_reduced(self, gpus):
-        """An all-reduce over these GPUs: adds its speed to what was measured, and compares its result with the first one."""
+        """An all-reduce over these GPUs: adds its speed to what was measured, and compares its result with the first
+        one."""
         cudart, count = self.cudart, self.gradients[gpus[0]]["count"]
         self.device(gpus[0])
         marks = [cudart.made("cudaEventCreate") for _ in range(2)]

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Trains ddp_smoke.py's model on 1, 2, 4, ... and all GPUs with an interpreter's torch, one run after the other, and prints the results.
+"""Trains ddp_smoke.py's model on 1, 2, 4, ... and all GPUs with an interpreter's torch, one run after the other, and
+prints the results.
 
     train_smoke.py --python /opt/train/bin/python --gpus 4 --seconds 60 --user ubuntu
     train_smoke.py --python python3 --gpus 2 --cpu --seconds 10            two processes on the processor, over gloo
 
-Prints one JSON document on stdout and progress on stderr. Every run is in a session of its own with a time limit, as --user if this program runs as
-root; at its end all its processes are killed. --alive FILE is touched each second. Python 3.8.
+Prints one JSON document on stdout and progress on stderr. Every run is in a session of its own with a time limit, as
+--user if this program runs as root; at its end all its processes are killed. --alive FILE is touched each second.
+Python 3.8.
 
     {"schema": 1, "gpus", "python", "user", "asked_s", "build": BUILD | null, "examined": RUN,
      "runs": [{"gpus", "run": RUN, "ranks": [RANK]}], "left_behind": [pid]}
 
-nccl_programs.py describes RUN, with the transports that NCCL's log names; torch_build.py describes BUILD, and `examined` is its run; ddp_smoke.py
-describes RANK. A torch that cannot train is examined only.
+nccl_programs.py describes RUN, with the transports that NCCL's log names; torch_build.py describes BUILD, and
+`examined` is its run; ddp_smoke.py describes RANK. A torch that cannot train is examined only.
 """
 
 import argparse

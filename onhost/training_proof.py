@@ -1,4 +1,5 @@
-"""Runs in an environment with torch: imports it, and makes a product on each GPU that must be exact. Prints one JSON line.
+"""Runs in an environment with torch: imports it, and makes a product on each GPU that must be exact. Prints one JSON
+line.
 
 {"schema": 1, "python", "torch", "cuda", "nccl", "architectures": ["sm_70"], "error",
  "gpus": [{"name", "capability": "7.0", "right": true | false | null, "error"}]}
@@ -16,7 +17,8 @@ def first_line(error):
 
 
 def product(torch, number):
-    """Whether a product of small whole numbers, which floats hold exactly, is the same on the GPU and on the processor."""
+    """Whether a product of small whole numbers, which floats hold exactly, is the same on the GPU and on the
+    processor."""
     left = torch.arange(SIZE * SIZE).reshape(SIZE, SIZE) % 7 - 3
     right = torch.arange(SIZE * SIZE).reshape(SIZE, SIZE) % 5 - 2
     expected = left.float() @ right.float()

@@ -10,9 +10,10 @@ __version__ = "0.1.0"
 def connect(name: str, inventory: str = "") -> Any:
     """A `fabric.Connection` to a host of the inventory, for tasks of your own (docs/guide/own_tasks.md).
 
-    It opens at its first use: with the keys, gateways and sudo password of the inventory and of ssh_config, and only if the
-    host key is the recorded one. `inventory`: its path (default: $RIGWRIGHT_INVENTORY, then ./inventory). Raises Invoke's Exit,
-    with a message for a person, for a name that the inventory does not have and for a host that cannot be reached.
+    It opens at its first use: with the keys, gateways and sudo password of the inventory and of ssh_config, and only if
+    the host key is the recorded one. `inventory`: its path (default: $RIGWRIGHT_INVENTORY, then ./inventory). Raises
+    Invoke's Exit, with a message for a person, for a name that the inventory does not have and for a host that cannot
+    be reached.
     """
     import os
     from pathlib import Path

@@ -105,7 +105,8 @@ BUSY = (
     "tests/security/test_attack_07_signals.py",
     "tests/catalogue/test_explain.py",
 )
-"""Files that boot no host and take the most processor time: the other workers run them while the first host's images are made."""
+"""Files that boot no host and take the most processor time: the other workers run them while the first host's images
+are made."""
 FIRST = (
     "tests/end_to_end/test_driver.py",
     *BUSY,
@@ -126,7 +127,8 @@ FIRST = (
 )
 """Files that run first. A long file that starts late would run alone at the end.
 
-test_driver.py needs the images of every distribution. On a machine without them a worker makes them for one to two minutes.
+test_driver.py needs the images of every distribution. On a machine without them a worker makes them for one to two
+minutes.
 """
 
 
@@ -137,7 +139,8 @@ MARKED = ("network", "nightly", "rack", "trials", "vm", "plugs", "ways", "gpu")
 
 
 def pytest_configure() -> None:
-    """Lets tests press Ctrl-C, also in the background. Chooses the seed of the sample of cuts, unless the environment has one.
+    """Lets tests press Ctrl-C, also in the background. Chooses the seed of the sample of cuts, unless the environment
+    has one.
 
     Workers get it from here.
     """
@@ -203,7 +206,8 @@ def in_random_order(items: Iterable[pytest.Item], seed: str) -> list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)  # pytest then brings those together that share a parameter of a fixture
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects tests that do not run here, and puts the files of FIRST first; with ORDER_SEED all are in random order."""
+    """Deselects tests that do not run here, and puts the files of FIRST first; with ORDER_SEED all are in random
+    order."""
     markexpr, quick = config.getoption("markexpr") or "", config.getoption("quick")
     absent = _without_recording() if not quick and any(item.get_closest_marker("recorded") for item in items) else ()
     left_out = [item for item in items if _is_left_out(item, markexpr, quick) or _needs_recording(item, absent)]

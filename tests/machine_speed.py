@@ -1,4 +1,5 @@
-"""How much slower this machine is at this moment than the one that the limits of processor time in the tests are meant for."""
+"""How much slower this machine is at this moment than the one that the limits of processor time in the tests are meant
+for."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import re
 import time
 
 _REFERENCE_S = 0.030
-"""What `_search` takes on the machine that the limits are meant for: a virtual machine with two cores of 2022, nothing beside."""
+"""What `_search` takes on the machine that the limits are meant for: a virtual machine with two cores of 2022, nothing
+beside."""
 _NUMBER = re.compile(r"(?:0x)?[0-9a-fA-F]{4,}")
 _LINE = "[   12.345678] NVRM: Xid (PCI:0000:3b:00): 31, pid=77, name=python3, Ch 00000012, intr 00000000. MMU Fault: ENGINE\n"
 
@@ -14,9 +16,9 @@ _LINE = "[   12.345678] NVRM: Xid (PCI:0000:3b:00): 31, pid=77, name=python3, Ch
 def within(taken_s: float, limit_s: float) -> bool:
     """Whether processor time is below a limit, which is longer on a slower machine.
 
-    Processor time of equal work differs by a factor of three on shared machines: another virtual machine on the same core, less
-    cache, a lower clock. Work that grows with the square of its input, which the limits are there to find, takes a hundred times
-    as long.
+    Processor time of equal work differs by a factor of three on shared machines: another virtual machine on the same
+    core, less cache, a lower clock. Work that grows with the square of its input, which the limits are there to find,
+    takes a hundred times as long.
     """
     return taken_s < limit_s or taken_s < limit_s * slowness()
 

@@ -22,7 +22,8 @@ CELLS = {
 
 
 def xml(fact: str, rows: str) -> str:
-    """What nvidia-smi prints for GPUs with these rows, in the order of the bus; lines that are no rows stay as they are, and so does XML."""
+    """What nvidia-smi prints for GPUs with these rows, in the order of the bus; lines that are no rows stay as they
+    are, and so does XML."""
     if "<nvidia_smi_log>" in rows:
         return rows
     lines = [(re.search(r"[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", line), line) for line in rows.splitlines()]

@@ -9,7 +9,8 @@ CASES = ROOT / "tests" / "cases"
 
 
 def files(*patterns: str) -> list[Path]:
-    """Returns the files of the checkout that match each glob pattern, sorted. A pattern that matches no file is an error."""
+    """Returns the files of the checkout that match each glob pattern, sorted. A pattern that matches no file is an
+    error."""
     found = {pattern: sorted(ROOT.glob(pattern)) for pattern in patterns}
     empty = [pattern for pattern, paths in found.items() if not paths]
     assert not empty, f"no file of the checkout matches {', '.join(empty)}"

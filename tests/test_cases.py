@@ -1,9 +1,10 @@
-"""Runs every case in tests/cases: KIND/NAME.yml has the cases of the fact, operation or check NAME, one YAML document each.
+"""Runs every case in tests/cases: KIND/NAME.yml has the cases of the fact, operation or check NAME, one YAML document
+each.
 
 Facts in a case are the host's output, and the real parsers read them: `stdout` (text), `code`, `stderr`; or `file`
 with `content`, `mode`, `owner`, `group`; or `absent: true`; or `shipped`, a file of rigwright, with its `mode`;
-or `now_plus_s`, the seconds since 1970 of this machine's clock plus a number. A fact that reads the XML of nvidia-smi may have rows
-of cells in its place (nvidia_smi.py).
+or `now_plus_s`, the seconds since 1970 of this machine's clock plus a number. A fact that reads the XML of nvidia-smi
+may have rows of cells in its place (nvidia_smi.py).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from tests.paths import CASES, ROOT
 
 
 class Case(NamedTuple):
-    """A document of tests/cases: `tested` is the name of the fact, operation or check; `title` what is special in this case."""
+    """A document of tests/cases: `tested` is the name of the fact, operation or check; `title` what is special in this
+    case."""
 
     kind: str
     tested: str
@@ -48,7 +50,8 @@ class Case(NamedTuple):
 
 @functools.cache
 def cases(kind: str) -> tuple[Case, ...]:
-    """Returns the cases of all facts, operations or checks. Raises ValueError for two cases of one name with one title."""
+    """Returns the cases of all facts, operations or checks. Raises ValueError for two cases of one name with one
+    title."""
     found: dict[tuple[str, str], Case] = {}
     for path in sorted((CASES / kind).glob("*.yml")):
         for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader):
@@ -57,6 +60,11 @@ def cases(kind: str) -> tuple[Case, ...]:
                 raise ValueError(f"{path}: two cases are named {title}")
             found[path.stem, title] = Case(kind, path.stem, title, document)
     return tuple(found.values())
+
+
+def case_named(kind: str, tested: str, title: str) -> dict[str, Any]:
+    """Returns the content of a case. Raises StopIteration if there is none."""
+    return next(case.content for case in cases(kind) if (case.tested, case.title) == (tested, title))
 
 
 def _parameters_of(kind: str) -> list[Any]:

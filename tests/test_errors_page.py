@@ -1,4 +1,5 @@
-"""Checks that docs/reference/errors.md quotes the messages that a run prints for mistakes in files and on the command line."""
+"""Checks that docs/reference/errors.md quotes the messages that a run prints for mistakes in files and on the command
+line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Packages import only from lower floors and without cycles (scripts/floors); docs/develop/run.md has the same floors."""
+"""Packages import only from lower floors and without cycles (scripts/floors); docs/develop/run.md has the same
+floors."""
 
 from __future__ import annotations
 

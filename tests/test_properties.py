@@ -58,7 +58,8 @@ STATE = tempfile.TemporaryDirectory(prefix="rigwright-")  # in place of /var/lib
 
 
 def run(cmd: Command) -> Result:
-    """Runs the command on this machine, with a directory of its own for what rigwright records, and returns its result."""
+    """Runs the command on this machine, with a directory of its own for what rigwright records, and returns its
+    result."""
     argv = [word.replace("/var/lib/rigwright", STATE.name) for word in cmd.argv]
     done = subprocess.run(argv, input=cmd.stdin, capture_output=True, timeout=60, check=False)
     return Result(done.returncode, done.stdout, done.stderr)
@@ -751,7 +752,8 @@ class Unit:
         return right and "gpu-limits-watch.service" not in self.active and not self.needs_reload
 
     def wants(self, wanted: Limits) -> list[Change]:
-        """Returns the changes that `limits.boot` still makes. The GPUs are known: `limits.applied` asks for them in the same round."""
+        """Returns the changes that `limits.boot` still makes. The GPUs are known: `limits.applied` asks for them in the
+        same round."""
         store = FactStore()
         rows = (f"{n}, U{n}, 0000:0{n}:00.0, V100, Enabled, 200, 150, 300, 300, 1, 1, 1, 1" for n in range(self.listed))
         smi = nvidia_smi.xml("gpu.gpus", "\n".join(rows)) or "<nvidia_smi_log></nvidia_smi_log>"

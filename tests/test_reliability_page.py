@@ -1,4 +1,5 @@
-"""The table of cuts: names of programs, the sample, and docs/measurements/reliability.md, which scripts/reliability writes from measured outcomes."""
+"""The table of cuts: names of programs, the sample, and docs/measurements/reliability.md, which scripts/reliability
+writes from measured outcomes."""
 
 from __future__ import annotations
 

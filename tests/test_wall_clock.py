@@ -7,13 +7,15 @@ import ast
 from tests.paths import ROOT
 
 HANG_S = 60
-"""A limit that only ends a hang is at least so long. Speeds are processor time (tests/machine_speed.py), ratios in one run, or counts of work."""
+"""A limit that only ends a hang is at least so long. Speeds are processor time (tests/machine_speed.py), ratios in one
+run, or counts of work."""
 CLOCKS = ("time.monotonic() -", "time.perf_counter() -", "time.time() -")
 TESTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))
 
 
 def short_limits(text: str) -> list[str]:
-    """Returns the asserts of a Python file, as LINE: SOURCE, that elapsed time is below a number of less than HANG_S seconds."""
+    """Returns the asserts of a Python file, as LINE: SOURCE, that elapsed time is below a number of less than HANG_S
+    seconds."""
     short: list[str] = []
     if not any(clock in text for clock in CLOCKS):
         return short

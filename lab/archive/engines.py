@@ -1,6 +1,8 @@
-"""Debian's own packages of the container engines and of Python environments, for the simulated archives. They are downloaded once and not changed.
+"""Debian's own packages of the container engines and of Python environments, for the simulated archives. They are
+downloaded once and not changed.
 
-apt verifies them with the archive's key, in a private configuration: the machine's own sources, lists and packages do not change.
+apt verifies them with the archive's key, in a private configuration: the machine's own sources, lists and packages do
+not change.
 """
 
 from __future__ import annotations
@@ -57,11 +59,13 @@ DOCKER = (
     "libxtables12",
     "netbase",
 )
-"""docker.io and what it needs besides the base image, 65 MB. It is in no archive of the lab: a test gives it to its host as a source."""
+"""docker.io and what it needs besides the base image, 65 MB. It is in no archive of the lab: a test gives it to its
+host as a source."""
 
 
 def engines(cache: Path, packages: tuple[str, ...] = PACKAGES) -> list[Path]:
-    """Returns the .deb files of these packages, in `cache`. Downloads them when it has none: 13 MB for podman. Raises HostError when apt fails."""
+    """Returns the .deb files of these packages, in `cache`. Downloads them when it has none: 13 MB for podman. Raises
+    HostError when apt fails."""
     folder = cache / f"engines-{hashlib.sha256(repr((SUITE, packages)).encode()).hexdigest()[:12]}"
     if not folder.is_dir():
         with cache_lock(cache, "engines", print):

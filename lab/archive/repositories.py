@@ -6,7 +6,8 @@ Ubuntu's and Debian's have suites and components, NVIDIA's is flat:
     archive/debian/dists/bookworm{,-updates,...}      archive/debian/pool
     archive/cuda/ubuntu2204/x86_64                    `deb URL /`; it also has its key as 3bf863cc.pub, as NVIDIA's does
     archive/cuda-key-fingerprint                      40 hex digits of that key
-    archive/toolkit/stable/deb/amd64                  NVIDIA Container Toolkit, flat, for every distribution; archive/toolkit/gpgkey
+    archive/toolkit/stable/deb/amd64                  NVIDIA Container Toolkit, flat, for every distribution;
+    archive/toolkit/gpgkey
     archive/toolkit-key-fingerprint                   40 hex digits of its key
     archive/{ubuntu,debian}-archive-keyring.gpg       the keys that a host has from the start
 
@@ -160,7 +161,8 @@ def artefact(what: str, values: dict[str, str], cache: Path) -> Path:
 
 
 def _reworded(version: str, cache: Path) -> Path | None:
-    """Returns the file of a wrapper that prints what nvidia-smi of this version prints; None if the real program does."""
+    """Returns the file of a wrapper that prints what nvidia-smi of this version prints; None if the real program
+    does."""
     script = wrapper(version)
     if script is None:
         return None
@@ -184,8 +186,8 @@ def _suites(
 ) -> None:
     """Writes dists/SUITE with an index per component and a signed Release, for all suites of the distributions.
 
-    `podman`, `python`: files of the pool that are in the component main of the suites of ENGINES, and of the first suite of each
-    distribution, besides the table's packages.
+    `podman`, `python`: files of the pool that are in the component main of the suites of ENGINES, and of the first
+    suite of each distribution, besides the table's packages.
     """
     text = run(["env", "-C", root, "apt-ftparchive", "packages", "pool"]).stdout
     stanzas = {

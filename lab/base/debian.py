@@ -1,4 +1,5 @@
-"""Builds Debian trees with mmdebstrap from the mirror that this machine's apt uses, and runs their build scripts in a chroot."""
+"""Builds Debian trees with mmdebstrap from the mirror that this machine's apt uses, and runs their build scripts in a
+chroot."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ Progress = Callable[[], str]
 def bootstrap(root: Path, suite: str, packages: str, say: Say) -> None:
     """Installs a configured minimal Debian of that suite, with `packages` (names with commas), in `root`.
 
-    apt installs it, and takes no release that is not signed by a key of KEYRING. Raises HostError with the last lines of the log.
+    apt installs it, and takes no release that is not signed by a key of KEYRING. Raises HostError with the last lines
+    of the log.
     """
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={packages}", f"--keyring={KEYRING}"]
     found = mirror(suite)
@@ -31,12 +33,14 @@ def bootstrap(root: Path, suite: str, packages: str, say: Say) -> None:
 
 
 def in_chroot(root: Path, argv: Sequence[str], say: Say, progress: Progress | None = None) -> None:
-    """Runs a program in the tree `root`, with its own /proc. `progress`: as for narrate. Raises HostError when it fails."""
+    """Runs a program in the tree `root`, with its own /proc. `progress`: as for narrate. Raises HostError when it
+    fails."""
     narrate(["chroot", str(root), *argv], say, root / "proc", progress)
 
 
 def narrate(argv: Sequence[str], say: Say, proc: Path | None = None, progress: Progress | None = None) -> None:
-    """Runs `argv` with its output in .lab/cache/build.log, and says every ten seconds how far it is: the log's last line.
+    """Runs `argv` with its output in .lab/cache/build.log, and says every ten seconds how far it is: the log's last
+    line.
 
     `argv` runs in its own namespaces: an interrupted build leaves no mount. `proc`: where it gets a /proc. `progress`
     returns what to say instead of the log's last line; "" for that line.

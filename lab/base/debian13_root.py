@@ -2,8 +2,8 @@
 
     sudo .venv/bin/python -m lab.base.debian13_root FOLDER COMMAND...
 
-FOLDER is mounted at CHECKOUT and is the command's working directory. The command runs as the owner of FOLDER, and ends with it
-whatever it started. It has the network and pip's configuration of this machine.
+FOLDER is mounted at CHECKOUT and is the command's working directory. The command runs as the owner of FOLDER, and ends
+with it whatever it started. It has the network and pip's configuration of this machine.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ GUEST = CHECKOUT / "lab" / "host" / "guest"
 STATE = CHECKOUT / ".lab"
 CACHE = STATE / "cache"
 VM_CACHE = Path(os.environ.get("RIGWRIGHT_VM_CACHE", "/var/cache/rigwright-lab"))
-"""What virtual machines are made from: images, recordings, modules. Gigabytes and minutes, so every checkout uses the same one.
+"""What virtual machines are made from: images, recordings, modules. Gigabytes and minutes, so every checkout uses the
+same one.
 
 Only root can write there. It can be removed at any time: what is needed is built again.
 """

@@ -35,7 +35,8 @@ def rows(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, 
 
 
 def pairs(results: list[dict[str, Any]]) -> str:
-    """Returns the number of pairs with each outcome, and the lowest and highest speed of pairs that were measured alone."""
+    """Returns the number of pairs with each outcome, and the lowest and highest speed of pairs that were measured
+    alone."""
     counted = Counter(WORDS.get(one["outcome"], one["outcome"]) for one in results)
     speeds = sorted(one["gb_s"] for one in results if one["gb_s"] is not None)
     ends = dict.fromkeys(f"{speed:.1f}" for speed in speeds[:1] + speeds[-1:])

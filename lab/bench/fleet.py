@@ -155,7 +155,8 @@ def _away(count: int, rtt_ms: float) -> Iterator[Path]:
 
 
 def _count(count: int, rounds: int) -> dict[str, Measured]:
-    """Measures `count` hosts: ssh to each at once, and rigwright; with as many as in BESIDE also Ansible and pyinfra."""
+    """Measures `count` hosts: ssh to each at once, and rigwright; with as many as in BESIDE also Ansible and
+    pyinfra."""
     pattern = ",".join(names(count))
     found = {
         "ssh": Measured("ssh HOST true, each", ("sh", "-c", SSH_ALL, str(SSH_CONFIG), *names(count))),

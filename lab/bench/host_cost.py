@@ -2,8 +2,9 @@
 
     python -m lab.bench.host_cost HOST PLAYBOOK     prints the table as a JSON text
 
-The commands are those that the last run of `provision` read the host with; what is asked for once for several facts is one command. Those
-whose answers the host keeps (`Command.cache_key`) are marked: a run without changes does not start them.
+The commands are those that the last run of `provision` read the host with; what is asked for once for several facts is
+one command. Those whose answers the host keeps (`Command.cache_key`) are marked: a run without changes does not start
+them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What recorder and guard cost and miss, for `scripts/bench --load`: samples a second, gaps, peaks that are seen, processor time.
+"""What recorder and guard cost and miss, for `scripts/bench --load`: samples a second, gaps, peaks that are seen,
+processor time.
 
-A simulated host with four GPUs is measured at rest, and beside as many busy processes as the machine has processors. A peak is a load of 0.3 s on
-one GPU, at a moment of chance; it is seen if a sample of the recording is near the GPU's power under load.
+A simulated host with four GPUs is measured at rest, and beside as many busy processes as the machine has processors. A
+peak is a load of 0.3 s on one GPU, at a moment of chance; it is seen if a sample of the recording is near the GPU's
+power under load.
 """
 
 from __future__ import annotations
@@ -38,9 +40,11 @@ VARIABLES = "guard: {}\np2p_wheels: none\n"
 PEAK_S, EVERY_S = 0.3, 1.5
 """Seconds: the length of a peak, and the mean time between the beginnings of two."""
 SEEN_W = 100.0
-"""A sample above it is of a peak: a simulated V100 uses 40 to 57 W at rest, and 128 W under load at servbadge's 1005 MHz."""
+"""A sample above it is of a peak: a simulated V100 uses 40 to 57 W at rest, and 128 W under load at servbadge's 1005
+MHz."""
 GOAL_HZ, GOAL_CORE, CLOCKS = 10.0, 0.01, 0.99
-"""Samples a second, a share of a core, and how near to the first counts: the ends of a recording are not exact to a sample."""
+"""Samples a second, a share of a core, and how near to the first counts: the ends of a recording are not exact to a
+sample."""
 WIDTHS = (26, 10, 12, 15, 13, 13)
 
 
@@ -192,7 +196,8 @@ def _provisioned(folder: Path) -> HostRun:
 
 
 def main() -> int:
-    """Measures, prints the table and the goals, and removes the host. Returns the exit code. Argument: seconds for each row."""
+    """Measures, prints the table and the goals, and removes the host. Returns the exit code. Argument: seconds for each
+    row."""
     seconds, seed = float(sys.argv[1]), random.randrange(10**6)
     chance, processors = random.Random(seed), os.cpu_count() or 1
     print(f"seed of the peaks: {seed}")

@@ -1,9 +1,11 @@
-"""Measures commands that find nothing to change, for `scripts/bench`: wall time as a ratio to `ssh HOST true`, processor time, round trips.
+"""Measures commands that find nothing to change, for `scripts/bench`: wall time as a ratio to `ssh HOST true`,
+processor time, round trips.
 
     python -m lab.bench.no_change ROUNDS PERCENT PROFILE [COMMIT]
 
-With PERCENT other than 0 the commands run once more with that part of a processor; the host is as fast as before. With PROFILE other than 0
-each command is profiled in so many runs (`lab/bench/processor_profile.py`). COMMIT: the commands of that version in turn with these.
+With PERCENT other than 0 the commands run once more with that part of a processor; the host is as fast as before. With
+PROFILE other than 0 each command is profiled in so many runs (`lab/bench/processor_profile.py`). COMMIT: the commands
+of that version in turn with these.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ SSH_CONFIG = str(CHECKOUT / ".lab" / "ssh_config")
 
 @dataclass(frozen=True)
 class Version:
-    """rigwright in a folder, and the host that it provisions: two versions would change each other's files on one host."""
+    """rigwright in a folder, and the host that it provisions: two versions would change each other's files on one
+    host."""
 
     host: str
     folder: Path = CHECKOUT
@@ -141,7 +144,8 @@ def verdicts(rows: Sequence[Measured], whole_processor: bool = True) -> list[str
 
 
 def _once(one: Measured, *words: str, argv: Sequence[str] = ()) -> str:
-    """Runs a command, with more words, that is not measured; returns its stdout. `argv`: its words in place of its own."""
+    """Runs a command, with more words, that is not measured; returns its stdout. `argv`: its words in place of its
+    own."""
     environment = person({**one.environment})
     done = subprocess.run(
         [*(argv or one.argv), *words],
@@ -153,7 +157,8 @@ def _once(one: Measured, *words: str, argv: Sequence[str] = ()) -> str:
 
 
 def prepare(version: Version, rows: Sequence[Measured]) -> None:
-    """Provisions the host, and runs each of its commands until it finds nothing to change and has a record of what to read ahead."""
+    """Provisions the host, and runs each of its commands until it finds nothing to change and has a record of what to
+    read ahead."""
     print(f"provisioning {version.host} ...", flush=True)
     own = [one for one in rows if one.name in {each.name for each in version.commands()}]
     bench, whole = own[:2]

@@ -1,7 +1,8 @@
-"""Times the peer-to-peer test over simulated GPUs for `scripts/bench --p2p`: in rounds, every pair alone, and an older version.
+"""Times the peer-to-peer test over simulated GPUs for `scripts/bench --p2p`: in rounds, every pair alone, and an older
+version.
 
-The program of onhost/ runs over the simulated libraries without a host. Every round of this benchmark runs each variant once, so
-that other load affects all of them; the ratio says more than the seconds.
+The program of onhost/ runs over the simulated libraries without a host. Every round of this benchmark runs each variant
+once, so that other load affects all of them; the ratio says more than the seconds.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def lines(gpus: int, variants: Sequence[Variant]) -> list[str]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Measures: ROUNDS RIGS REVISION (may be empty) and options of the program. Prints the table; returns the exit code."""
+    """Measures: ROUNDS RIGS REVISION (may be empty) and options of the program. Prints the table; returns the exit
+    code."""
     rounds, rigs, revision, *options = words
     table = [
         row("", "seconds", "ratio", "CPU s", "own", "bytes", "collective", "scaling", "load", "runs", widths=WIDTHS)

@@ -1,9 +1,12 @@
-"""Where a command spends its processor time, for `scripts/bench --profile`: samples of all threads, in the categories of CATEGORIES.
+"""Where a command spends its processor time, for `scripts/bench --profile`: samples of all threads, in the categories
+of CATEGORIES.
 
-    python -m lab.bench.processor_profile FILE PROGRAM WORDS...     runs a program of Python, and appends its seconds by category to FILE
+    python -m lab.bench.processor_profile FILE PROGRAM WORDS...     runs a program of Python, and appends its seconds by
+    category to FILE
 
-Each millisecond of processor time, the time that each thread has used since the last sample is counted for what its stack shows. What the
-interpreter needs before the program begins and after it has ended is not sampled; it is the rest of what the kernel counts.
+Each millisecond of processor time, the time that each thread has used since the last sample is counted for what its
+stack shows. What the interpreter needs before the program begins and after it has ended is not sampled; it is the rest
+of what the kernel counts.
 """
 
 from __future__ import annotations

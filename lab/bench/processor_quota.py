@@ -1,4 +1,5 @@
-"""Runs the commands of a measurement on a slower processor: with a part of one, as the kernel's bandwidth control gives it out."""
+"""Runs the commands of a measurement on a slower processor: with a part of one, as the kernel's bandwidth control gives
+it out."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ PERIOD_US = 10_000
 
 @contextlib.contextmanager
 def limited(percent: int) -> Iterator[None]:
-    """This process and its new children have `percent` of one processor. Lab hosts that run already are as fast as before.
+    """This process and its new children have `percent` of one processor. Lab hosts that run already are as fast as
+    before.
 
     Raises HostError where the machine has no control group for processors, or this process may not use it.
     """

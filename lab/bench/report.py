@@ -1,8 +1,10 @@
-"""Measures `fleet.report` of a large fleet for `scripts/bench --report`: its time and memory, the page in a browser, the history of a year.
+"""Measures `fleet.report` of a large fleet for `scripts/bench --report`: its time and memory, the page in a browser,
+the history of a year.
 
-One simulated host of each rig is provisioned and looked at. Its documents, with other identities and with problems that a seed draws, are those of all
-machines. The history is written by rigwright's own writer, run after run. What is measured of `fleet.report` begins when all hosts have answered:
-comparison with the past and with peers, text, document, record in the history, page.
+One simulated host of each rig is provisioned and looked at. Its documents, with other identities and with problems that
+a seed draws, are those of all machines. The history is written by rigwright's own writer, run after run. What is
+measured of `fleet.report` begins when all hosts have answered: comparison with the past and with peers, text, document,
+record in the history, page.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ NAME = "report"
 DAYS, EVERY_MIN = 365, 10
 """The history is of so many days; during the last day there is a report every ten minutes."""
 HOURLY_DAYS = 15
-"""So many days have a report each hour. In a real fleet there is one every ten minutes, of which the history keeps as much."""
+"""So many days have a report each hour. In a real fleet there is one every ten minutes, of which the history keeps as
+much."""
 NOT_PATCHED = 0.031
 """The share of the machines with a driver of branch 535, which has no fixes any more."""
 OLD, NEW = "535.261.03", "580.178.04"
@@ -180,8 +183,8 @@ def times_of_a_year(now: datetime.datetime) -> Iterator[tuple[datetime.datetime,
 
 
 def write_year(path: Path, fleet: Fleet, seed: int, now: datetime.datetime, progress: Path) -> float:
-    """Writes the history of a year, or what is missing of it after an earlier call that was ended; `progress` is the file that tells. Returns the median
-    seconds that the record of a report of the last day took."""
+    """Writes the history of a year, or what is missing of it after an earlier call that was ended; `progress` is the
+    file that tells. Returns the median seconds that the record of a report of the last day took."""
     from rigwright.history import History
 
     done: dict[str, Any] = json.loads(progress.read_text()) if progress.is_file() else {"runs": 0, "record_s": []}
@@ -225,7 +228,8 @@ def write_year(path: Path, fleet: Fleet, seed: int, now: datetime.datetime, prog
 
 
 def _few_changes(hosts: dict[str, dict[str, Any]]) -> None:
-    """Leaves three changes and steps of the first `provision`, as a later one has that moves a driver to its next release."""
+    """Leaves three changes and steps of the first `provision`, as a later one has that moves a driver to its next
+    release."""
     for host in hosts.values():
         host["changes"] = host["changes"][:3]
         host["steps"] = [*host["steps"][:3], *({**step, "status": "ok"} for step in host["steps"][3:])]
@@ -242,8 +246,8 @@ def _live(gpus: Sequence[dict[str, Any]], at: datetime.datetime, chance: random.
 
 
 def without_pruning(folder: Path, fleet: Fleet, now: datetime.datetime) -> float:
-    """The bytes of a year in which nothing is deleted, calculated from the bytes that single runs add: a report every ten minutes, `verify` each
-    week, `provision` each month."""
+    """The bytes of a year in which nothing is deleted, calculated from the bytes that single runs add: a report every
+    ten minutes, `verify` each week, `provision` each month."""
     from rigwright.history import History, samples, writer
 
     several = 6
@@ -280,7 +284,8 @@ def _size(history: Any) -> int:
 
 
 def report(documents: str, page: str, columns: str) -> None:
-    """Makes the report of hosts that were looked at, as the command does, and prints seconds and peak memory of each part as JSON."""
+    """Makes the report of hosts that were looked at, as the command does, and prints seconds and peak memory of each
+    part as JSON."""
     from rigwright.checks import Finding
     from rigwright.core.errors import Unreachable
     from rigwright.core.machine_identity import MachineIdentity
@@ -344,7 +349,8 @@ def _peak_mib() -> float:
 
 
 def in_browser(page: Path) -> dict[str, float]:
-    """Seconds until the page is painted and loaded, milliseconds of a search and of opening a machine; medians of five visits."""
+    """Seconds until the page is painted and loaded, milliseconds of a search and of opening a machine; medians of five
+    visits."""
     from tests.report.chromium import Chromium
 
     found: dict[str, list[float]] = {}

@@ -1,7 +1,8 @@
 """Measures a thousand hosts for `scripts/bench --swarm`: simulated endpoints that speak SSH, some of which fail.
 
-The endpoints are a process of their own (`lab/bench/swarm_endpoints.py`), so processor time and memory are those of the controller alone.
-Who fails and how is drawn from a seed. Afterwards each host must have exactly the verdict that its failure deserves.
+The endpoints are a process of their own (`lab/bench/swarm_endpoints.py`), so processor time and memory are those of the
+controller alone. Who fails and how is drawn from a seed. Afterwards each host must have exactly the verdict that its
+failure deserves.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from lab.bench import swarm_recording, swarm_workers
 from lab.bench.measured import row
 
 SHARES = {"away": 0.02, "silent": 0.005, "stuck": 0.005, "wrong key": 0.01, "flood": 0.005}
-"""The share of each failure: nothing listens; no answer to the connection; no answer to a script; another host key; endless output."""
+"""The share of each failure: nothing listens; no answer to the connection; no answer to a script; another host key;
+endless output."""
 SAYS = {
     "away": "the connection was refused",
     "silent": "no login within",
@@ -60,9 +62,11 @@ if stages:
 from rigwright.cli.program import main
 main()
 """
-"""Runs a command and writes the peak memory of its process, KiB, to the file of its first word; with a second word the stages to that file.
+"""Runs a command and writes the peak memory of its process, KiB, to the file of its first word; with a second word the
+stages to that file.
 
-`ru_maxrss` is no measure of it: Linux counts the process that started the command as well (kernel/exec: `setmax_mm_hiwater_rss`)."""
+`ru_maxrss` is no measure of it: Linux counts the process that started the command as well (kernel/exec:
+`setmax_mm_hiwater_rss`)."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class Run:
 
 
 def drawn(count: int, seed: int, shares: Mapping[str, float] = SHARES) -> list[str]:
-    """The kind of each endpoint, "ok" for one without failure: the exact shares, at least one of each, in an order drawn from the seed."""
+    """The kind of each endpoint, "ok" for one without failure: the exact shares, at least one of each, in an order
+    drawn from the seed."""
     failing = [kind for kind, share in shares.items() for _ in range(max(1, round(count * share)))]
     kinds = [*failing, *["ok"] * (count - len(failing))]
     random.Random(seed).shuffle(kinds)
@@ -110,8 +115,8 @@ def prepare(
     shares: Mapping[str, float] = SHARES,
     real: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Swarm:
-    """Writes the plan of the endpoints, their inventory, known hosts and login key. `real`: other hosts of the inventory,
-    with their connections."""
+    """Writes the plan of the endpoints, their inventory, known hosts and login key. `real`: other hosts of the
+    inventory, with their connections."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(seed + 1)
     with socket.create_server(("127.81.0.1", 0)) as free:  # so that two swarms can run at once
@@ -171,8 +176,9 @@ def measured(
     stages: bool = False,
     workers: swarm_workers.Workers | None = None,
 ) -> Run:
-    """Runs a command on all hosts, and measures the controller: processor time and memory of its process. `forget`: with an empty history.
-    `stages`: also the processor time of each stage. `workers`: they have the hosts, and are measured too."""
+    """Runs a command on all hosts, and measures the controller: processor time and memory of its process. `forget`:
+    with an empty history. `stages`: also the processor time of each stage. `workers`: they have the hosts, and are
+    measured too."""
     document = swarm.folder / "document.json"
     history = swarm.folder / "history"
     peak = swarm.folder / "peak_memory_kib"
@@ -207,8 +213,8 @@ def measured(
 
 
 def wrong(swarm: Swarm, run: Run) -> list[str]:
-    """What is not as the seed says: a host without a verdict, one that is not of the swarm, a verdict that is not that of its failure, and a
-    host that was changed."""
+    """What is not as the seed says: a host without a verdict, one that is not of the swarm, a verdict that is not that
+    of its failure, and a host that was changed."""
     lines = [f"{name}: no verdict" for name in swarm.kinds.keys() - run.hosts.keys()]
     lines += [f"{name}: not asked for" for name in run.hosts.keys() - swarm.kinds.keys()]
     answers = {
@@ -265,7 +271,8 @@ def _real(count: int) -> dict[str, dict[str, Any]]:
 
 
 def _record(folder: Path, file: Path) -> None:
-    """Runs the measured commands on the provisioned host, in the order in which they are measured; writes the recording."""
+    """Runs the measured commands on the provisioned host, in the order in which they are measured; writes the
+    recording."""
     made = folder / "recording.json"
     swarm_recording.save(made, swarm_recording.Recording({}, _host_variables(NAME)))
     for name, words in COMMANDS.items():
@@ -292,8 +299,8 @@ def _run(argv: Sequence[str], codes: Collection[int], variables: Mapping[str, st
 
 @contextlib.contextmanager
 def _lab_hosts(folder: Path, recording: Path, real: int, rig: str) -> Iterator[None]:
-    """Provisions a lab host, makes the recording of it if there is none, and boots the real hosts, which are copies of it: the measured
-    `provision` finds nothing to change. Removes them all at the end."""
+    """Provisions a lab host, makes the recording of it if there is none, and boots the real hosts, which are copies of
+    it: the measured `provision` finds nothing to change. Removes them all at the end."""
     from lab.cli import commands
 
     if recording.exists() and not real:

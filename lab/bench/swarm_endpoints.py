@@ -2,8 +2,9 @@
 
     python -m lab.bench.swarm_endpoints PLAN
 
-listens on 127.0.0.0/8, prints `ready`, and ends with its stdin; then it prints, as JSON, how many scripts had no recorded answer. PLAN is
-a JSON file of `swarm.Plan`. Key exchange, login, channels and encryption are those of asyncssh. The shell is none: a script is looked up.
+listens on 127.0.0.0/8, prints `ready`, and ends with its stdin; then it prints, as JSON, how many scripts had no
+recorded answer. PLAN is a JSON file of `swarm.Plan`. Key exchange, login, channels and encryption are those of
+asyncssh. The shell is none: a script is looked up.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m lab.bench.swarm_recording FILE COMMAND [--option VALUE ...]
 
-runs a command of rigwright and adds its answers to the recording in FILE. Nonces and ids of runs are replaced in it, because each run has its
-own.
+runs a command of rigwright and adds its answers to the recording in FILE. Nonces and ids of runs are replaced in it,
+because each run has its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def identifiers(answers: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def of_endpoint(number: int, identifier: bytes) -> bytes:
-    """The identifier of an endpoint in place of the recorded one: hexadecimal digits are others, the length is the same."""
+    """The identifier of an endpoint in place of the recorded one: hexadecimal digits are others, the length is the
+    same."""
     digest = hashlib.sha512(b"%d %s" % (number, identifier)).hexdigest().encode()
     prefix = 4 if identifier.startswith(b"GPU-") else 0
     made = bytes(byte if byte == 45 else digest[at] for at, byte in enumerate(identifier[prefix:]))
@@ -57,8 +58,8 @@ def of_endpoint(number: int, identifier: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a host answered, by `key` of the script; NONCE in an answer stands for the nonce. `variables`: of the host in its inventory,
-    without those of its connection."""
+    """What a host answered, by `key` of the script; NONCE in an answer stands for the nonce. `variables`: of the host
+    in its inventory, without those of its connection."""
 
     answers: Mapping[str, bytes] = field(default_factory=dict)
     variables: Mapping[str, Any] = field(default_factory=dict)
@@ -80,7 +81,8 @@ def load(path: Path) -> Recording:
 
 
 def record(path: Path, words: Sequence[str]) -> int:
-    """Runs a command (`fleet.check --host NAME`), adds what its host answered to the file, and returns the command's exit code."""
+    """Runs a command (`fleet.check --host NAME`), adds what its host answered to the file, and returns the command's
+    exit code."""
     from rigwright.cli import program
 
     _keep_answers(path)

@@ -1,7 +1,7 @@
 """Where the processor time of a command goes, by stage (`scripts/bench --swarm --stages`).
 
-The functions of STAGES note the processor time of their thread. A stage that runs inside another one counts alone. What none of them does is
-the rest. Noting a stage takes about a microsecond, which is part of the figures.
+The functions of STAGES note the processor time of their thread. A stage that runs inside another one counts alone. What
+none of them does is the rest. Noting a stage takes about a microsecond, which is part of the figures.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Stages:
 
 
 def run(file: Path, words: list[str]) -> None:
-    """Runs a command, and writes to the file, as JSON, the seconds of each stage and of the rest. Ends with the command's SystemExit."""
+    """Runs a command, and writes to the file, as JSON, the seconds of each stage and of the rest. Ends with the
+    command's SystemExit."""
     stages = Stages()
     for stage, module, path in STAGES:
         owner: Any = importlib.import_module(module)

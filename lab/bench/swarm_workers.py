@@ -1,4 +1,5 @@
-"""Workers for `scripts/bench --swarm --executor`: a Dask scheduler and workers on loopback, whose processor time is measured.
+"""Workers for `scripts/bench --swarm --executor`: a Dask scheduler and workers on loopback, whose processor time is
+measured.
 
 They are as docs/guide/rollouts.md starts them, with `--insecure`: TLS of a loopback connection is not what is measured.
 """
@@ -26,7 +27,8 @@ NO_PROFILER = {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
 
 @dataclass(frozen=True)
 class Workers:
-    """A scheduler with workers: its address, and the process ids of the workers. `slice_size`: hosts of a slice, 0 for rigwright's choice."""
+    """A scheduler with workers: its address, and the process ids of the workers. `slice_size`: hosts of a slice, 0 for
+    rigwright's choice."""
 
     address: str
     ids: Sequence[int]

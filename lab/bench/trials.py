@@ -1,6 +1,8 @@
-"""How a host comes back from a boot that fails, by kind of failure: a new kernel parameter is tried, and the boot fails.
+"""How a host comes back from a boot that fails, by kind of failure: a new kernel parameter is tried, and the boot
+fails.
 
-sudo .venv/bin/python -m lab.bench.trials           every kind on a simulated host; prints a table of docs/guide/trial.md (half an hour)
+sudo .venv/bin/python -m lab.bench.trials           every kind on a simulated host; prints a table of
+docs/guide/trial.md (half an hour)
 sudo .venv/bin/python -m lab.bench.trials no-gpus   this kind only
 sudo .venv/bin/python -m lab.bench.trials --vm --firmware uefi driver-panic
     on a virtual machine, with a real GRUB and kernel; there the parameter itself is what makes the boot fail
@@ -66,7 +68,8 @@ KEPT_OUT = {
 
 VM_NAME = "trials-vm"
 VM_CONFIRM_S = 120
-"""The seconds for which a trial runs unconfirmed on virtual machines, whose boot takes a minute or two under software emulation."""
+"""The seconds for which a trial runs unconfirmed on virtual machines, whose boot takes a minute or two under software
+emulation."""
 VM_DEADLINE_S = 3600.0
 
 
@@ -74,7 +77,8 @@ VM_DEADLINE_S = 3600.0
 class VmKind:
     """A kind of failure of a virtual machine: the kernel parameter that makes the boot fail, and words of the report.
 
-    `unit`: a unit of systemd that the machine gets before; it runs only where the parameter names it. `confirm_s`: confirm_within_s.
+    `unit`: a unit of systemd that the machine gets before; it runs only where the parameter names it. `confirm_s`:
+    confirm_within_s.
     """
 
     parameter: str
@@ -112,7 +116,8 @@ VM_KINDS = {
         "systemd.unit=emergency.target", f"unit: {VM_CONFIRM_S} s", "it ended in an emergency shell"
     ),
 }
-"""On a machine whose firmware has a place for a panic's message, `driver panic` also has the kernel's own line in the report."""
+"""On a machine whose firmware has a place for a panic's message, `driver panic` also has the kernel's own line in the
+report."""
 
 VM_PLAY = """- name: A new boot
   hosts: all
@@ -126,7 +131,8 @@ VM_PLAY = """- name: A new boot
 
 @dataclass(frozen=True)
 class Ended:
-    """How a trial ended: the document of the run, and the seconds from the reboot until the host was back and the error told."""
+    """How a trial ended: the document of the run, and the seconds from the reboot until the host was back and the error
+    told."""
 
     document: dict[str, Any]
     seconds: float
@@ -177,7 +183,8 @@ def provision(name: str, inventory: str, *more: str, deadline_s: float = 900) ->
 
 
 def tried(name: str, kind: Kind, folder: Path, **changed: Any) -> Ended:
-    """Injects the fault of a kind, provisions with a new kernel parameter, and heals the fault. Raises RuntimeError for another end."""
+    """Injects the fault of a kind, provisions with a new kernel parameter, and heals the fault. Raises RuntimeError for
+    another end."""
     values = {"kernel_cmdline": ["iommu=pt", WORD], "reboot": {"confirm_within_s": CONFIRM_S}, "p2p_wheels": "none"}
     inject.fault(name, kind.fault, "", print)
     try:
@@ -193,7 +200,8 @@ def command_line(name: str) -> str:
 
 
 def up_vm(name: str, firmware: str, layout: str, rig: str | None) -> None:
-    """Boots a virtual machine for tried_on_vm. It is not prepared for a driver, and nouveau does not load: no kind needs one."""
+    """Boots a virtual machine for tried_on_vm. It is not prepared for a driver, and nouveau does not load: no kind
+    needs one."""
     commands.up_vm(name=name, rig=rig, firmware=firmware, disk_layout=layout, with_driver=False, say=print)
     lines = ["echo 'blacklist nouveau' >/etc/modprobe.d/no-nouveau.conf"]
     for kind in VM_KINDS.values():
@@ -216,7 +224,8 @@ def _in_vm(name: str, text: str, deadline_s: float = 300) -> str:
 
 
 def tried_on_vm(name: str, kind: VmKind, folder: Path) -> Ended:
-    """Provisions a virtual machine with the kernel parameter of a kind, which fails. Raises RuntimeError for another end."""
+    """Provisions a virtual machine with the kernel parameter of a kind, which fails. Raises RuntimeError for another
+    end."""
     (folder / "play.yml").write_text(VM_PLAY)
     reboot = {"trial": True, "confirm_within_s": kind.confirm_s}
     inventory = variables(

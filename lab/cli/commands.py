@@ -146,8 +146,8 @@ def up_vm(
 ) -> list[machine.Machine]:
     """Boots virtual machines until the user can log in over ssh, lists them in .lab/inventory, and returns them.
 
-    They have a kernel, GRUB and an initramfs of their own. An existing machine keeps its disk. With `warm` a new one goes on
-    from a recorded state. `with_driver` prepares those with a rig for NVIDIA's real driver.
+    They have a kernel, GRUB and an initramfs of their own. An existing machine keeps its disk. With `warm` a new one
+    goes on from a recorded state. `with_driver` prepares those with a rig for NVIDIA's real driver.
     """
     _check_rig(rig)
     wanted = vm.kind(distro, firmware, disk=disk_layout, warm=warm)
@@ -261,7 +261,8 @@ def _wait(hosts: list[Host], running: set[str], say: Say) -> None:
 def _images(rig: str | None, distro: str, say: Say) -> tuple[Path, ...]:
     """Returns the images of a host's disk, topmost first, and first builds those that the cache lacks.
 
-    Each has a lock of its own. `up` also calls it before it takes the lab's, so that other commands build other images meanwhile.
+    Each has a lock of its own. `up` also calls it before it takes the lab's, so that other commands build other images
+    meanwhile.
     """
     with ThreadPoolExecutor(1) as pool:
         archive = pool.submit(repositories.archive, folder(CACHE), say) if rig is not None else None

@@ -12,7 +12,7 @@ class UpOptions(CommandOptions, command="lab.up", function="lab.cli.tasks:up"):
     sudo .venv/bin/invoke lab.up --rig servbadge
     sudo .venv/bin/invoke lab.up --name node --count 4 --distro debian12
     sudo .venv/bin/invoke lab.up --name rack --count 63 --copy-of servbadge
-    sudo .venv/bin/invoke lab.up --vm --rig servbadge --firmware secureboot      # a virtual machine with a kernel of its own
+    sudo .venv/bin/invoke lab.up --vm --rig servbadge --firmware secureboot   # a virtual machine
     """
 
     name: str = option("the name of the host (default: that of the rig)")

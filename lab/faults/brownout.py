@@ -1,4 +1,5 @@
-"""What a low 12 V rail does to a host: `python -m lab.faults.brownout HOST GPU` or `HOST reset`. The controller runs it."""
+"""What a low 12 V rail does to a host: `python -m lab.faults.brownout HOST GPU` or `HOST reset`. The controller runs
+it."""
 
 from __future__ import annotations
 

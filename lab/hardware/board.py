@@ -27,8 +27,8 @@ P2P_STATUS = {"OK": 0, "CNS": 1, "GNS": 2, "TNS": 3, "DR": 4, "NS": 5, "U": 6}  
 CORES = {"3": 192, "6.0": 64, "7": 64, "8.0": 64}
 """CUDA cores per multiprocessor, by compute capability or by its first number. All others have 128."""
 FULL = 1.2
-"""The power of products at the highest clock without a limit, by the default limit: a V100 was seen at 1.17, an A100 at 1.19
-times; assumed for all others. Spikes above it last milliseconds, and no reading shows them."""
+"""The power of products at the highest clock without a limit, by the default limit: a V100 was seen at 1.17, an A100 at
+1.19 times; assumed for all others. Spikes above it last milliseconds, and no reading shows them."""
 OF_BOARD = ("cpu_vendor",)
 PER_GPU = ("position", "bus_id", "uuid", "numa_node", "cpus")
 
@@ -65,8 +65,8 @@ def board_conf(rig: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> str:
 
 @lru_cache(maxsize=64)
 def model(name: str) -> dict[str, Any]:
-    """Returns the catalogue entry of a GPU model, or the file of lab/hardware/undescribed. Callers share it and must not
-    change it."""
+    """Returns the catalogue entry of a GPU model, or the file of lab/hardware/undescribed. Callers share it and must
+    not change it."""
     own = UNDESCRIBED / f"{name}.yml"
     path = own if own.exists() else GPUS / own.name
     entry: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -133,7 +133,8 @@ def _switches(rig: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rails(power: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns the lines of the 12 V rails and their supplies, whose resistance follows from what they sag at their rating."""
+    """Returns the lines of the 12 V rails and their supplies, whose resistance follows from what they sag at their
+    rating."""
     lines: dict[str, Any] = {}
     if power is None:
         return lines

@@ -1,7 +1,9 @@
-"""Writes the simulated frequency policies of a machine's processors, as files for a bind mount over /sys/devices/system/cpu/cpufreq.
+"""Writes the simulated frequency policies of a machine's processors, as files for a bind mount over
+/sys/devices/system/cpu/cpufreq.
 
-One policy per CPU, with its driver, governor and governors. No frequency is set: a governor that is written is only remembered, until the
-power is switched off. Unlike a kernel the files take any word. A file SIMULATED beside them says so.
+One policy per CPU, with its driver, governor and governors. No frequency is set: a governor that is written is only
+remembered, until the power is switched off. Unlike a kernel the files take any word. A file SIMULATED beside them says
+so.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ def cpus() -> list[int]:
 
 
 def write(folder: Path, given: dict[str, Any] | None, numbers: Iterable[int]) -> None:
-    """Makes `folder` with a policy of each CPU; without one for a machine whose kernel sets no frequency (`given` None).
+    """Makes `folder` with a policy of each CPU; without one for a machine whose kernel sets no frequency (`given`
+    None).
 
     `given`: driver, governor (that of a boot), governors (all that the driver has).
     """

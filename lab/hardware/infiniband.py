@@ -1,6 +1,8 @@
-"""Writes the stand-ins of InfiniBand and RoCE adapters: /sys/class/infiniband as the kernel shows it. Nothing can be sent through them.
+"""Writes the stand-ins of InfiniBand and RoCE adapters: /sys/class/infiniband as the kernel shows it. Nothing can be
+sent through them.
 
-`write` fills a folder for a bind mount over /sys/class/infiniband. A port is up, `down` (without a cable), or `slow` (one lane of four).
+`write` fills a folder for a bind mount over /sys/class/infiniband. A port is up, `down` (without a cable), or `slow`
+(one lane of four).
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def states(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def write(folder: Path, adapters: Sequence[Mapping[str, Any]], state: Mapping[str, str]) -> None:
-    """Writes the files of the adapters: `device`, `layer`, `gbit_s` of four lanes, `speed` of a lane such as EDR, `interface`."""
+    """Writes the files of the adapters: `device`, `layer`, `gbit_s` of four lanes, `speed` of a lane such as EDR,
+    `interface`."""
     for adapter in adapters:
         port = folder / adapter["device"] / "ports/1"
         port.mkdir(parents=True, exist_ok=True)

@@ -156,7 +156,8 @@ class _Board:
         return 0x380000000000 + bisect.bisect_left(self.buses, bus) * 256 * GIB
 
     def gpu(self, gpu: PciGpu, irq: int) -> Node:
-        """Returns the node of a GPU: 16 MiB of registers, BAR1 of the rig's size, 32 MiB of BAR3. Hopper's registers are 64 bits wide."""
+        """Returns the node of a GPU: 16 MiB of registers, BAR1 of the rig's size, 32 MiB of BAR3. Hopper's registers
+        are 64 bits wide."""
         bus = _bus(gpu.address)
         is_wide = gpu.device_id >> 8 == _HOPPER
         bars = (
@@ -255,7 +256,8 @@ def write(sys: Path, roots: list[tuple[str, list[Node]]], spaces: Path | None = 
 
 
 def _screen(nodes: Iterable[Node]) -> str:
-    """Returns the address of the function on which the firmware shows its screen: the first VGA function; "" for none."""
+    """Returns the address of the function on which the firmware shows its screen: the first VGA function; "" for
+    none."""
     for node in nodes:
         if node.function.clazz == 0x030000 and not node.is_absent:
             return node.function.address

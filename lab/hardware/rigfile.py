@@ -22,11 +22,11 @@
                                               frequency policies of the CPUs; without the key there are none
     sources: {...}
 
-`power`: each rail with its voltage without load, what hangs on it, the watts of its supplies, and by how many percent of
-12 V it sags at its rating and, for a tick, when the current grows by its rating. A rig without it has supplies that
-never sag. `slot`: a slot with fewer lanes or a lower generation than the card. `card`: the name of a board with several GPUs.
-`power_w`, `values`: differences from the model. UUIDs are hashes of host, rig and position, serial numbers of host, rig
-and card: they stay the same when a host is created again, and differ between hosts of one rig.
+`power`: each rail with its voltage without load, what hangs on it, the watts of its supplies, and by how many percent
+of 12 V it sags at its rating and, for a tick, when the current grows by its rating. A rig without it has supplies that
+never sag. `slot`: a slot with fewer lanes or a lower generation than the card. `card`: the name of a board with several
+GPUs. `power_w`, `values`: differences from the model. UUIDs are hashes of host, rig and position, serial numbers of
+host, rig and card: they stay the same when a host is created again, and differ between hosts of one rig.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def describe(rig: str, host: str = "") -> Described:
 
 
 def _cpufreq(given: Any, where: str) -> Described | None:
-    """Returns the driver, governor and governors of the CPUs; None if the file has none. Raises InputError for other keys, and for a governor
-    that is not among the driver's."""
+    """Returns the driver, governor and governors of the CPUs; None if the file has none. Raises InputError for other
+    keys, and for a governor that is not among the driver's."""
     if not given:
         return None
     if set(given) != {"driver", "governor", "governors"}:
@@ -131,7 +131,8 @@ def memory(given: Any, where: str) -> dict[str, int]:
 
 
 def _power(given: Any, number: dict[str, int], where: str) -> Described | None:
-    """Returns the rails with GPU numbers for positions; None if the file has none. Raises InputError for an unknown one."""
+    """Returns the rails with GPU numbers for positions; None if the file has none. Raises InputError for an unknown
+    one."""
     if not given:
         return None
     for rail in given["rails"]:

@@ -15,7 +15,8 @@ from lab.host.grub_parser import GrubError, parse
 
 @dataclass(frozen=True)
 class BootEntry:
-    """The entry that GRUB boots: its title, kernel and initrd as paths in the host (None: no initrd), and /proc/cmdline."""
+    """The entry that GRUB boots: its title, kernel and initrd as paths in the host (None: no initrd), and
+    /proc/cmdline."""
 
     title: str
     kernel: str
@@ -38,8 +39,9 @@ def write_grubenv(variables: Mapping[str, str]) -> str:
 def choose(read: Read, writable: bool = True) -> tuple[BootEntry, dict[str, str]]:
     """Returns the entry that GRUB boots from these files, and grubenv's variables after it: a boot removes next_entry.
 
-    GRUB cannot write grubenv unless it is `writable`. An entry that cannot be started is followed by the one that the variable
-    `fallback` names. Raises GrubError with GRUB's own message: no grub.cfg, a syntax error, an entry without kernel, a missing file.
+    GRUB cannot write grubenv unless it is `writable`. An entry that cannot be started is followed by the one that the
+    variable `fallback` names. Raises GrubError with GRUB's own message: no grub.cfg, a syntax error, an entry without
+    kernel, a missing file.
     """
     config = read(f"{PREFIX}/grub.cfg")
     if config is None:
@@ -57,7 +59,8 @@ def choose(read: Read, writable: bool = True) -> tuple[BootEntry, dict[str, str]
 
 
 def _start(grub: Grub, wanted: str) -> BootEntry:
-    """Returns the entry with this position, title or id (LEVEL>LEVEL in a submenu). Raises GrubError when it cannot be started."""
+    """Returns the entry with this position, title or id (LEVEL>LEVEL in a submenu). Raises GrubError when it cannot be
+    started."""
     chosen = list[str]()
     while True:
         if not grub.menu:

@@ -71,7 +71,8 @@ class Host:
 
     @property
     def public_keys(self) -> list[str]:
-        """The public ssh host keys on the host's disk, "TYPE KEY"; those before a change on purpose, if there was one."""
+        """The public ssh host keys on the host's disk, "TYPE KEY"; those before a change on purpose, if there was
+        one."""
         keys = self.kept_keys if self.kept_keys.exists() else self.folder / "upper/etc/ssh"
         return [" ".join(path.read_text().split()[:2]) for path in sorted(keys.glob("ssh_host_*_key.pub"))]
 

@@ -16,7 +16,8 @@ _MAX_CONFIG = 4 << 20
 
 
 def firmware(root: Path, writable: bool = True) -> BootEntry:
-    """Returns the entry that the host's own GRUB configuration boots now, and changes grubenv as GRUB does, where it is `writable`.
+    """Returns the entry that the host's own GRUB configuration boots now, and changes grubenv as GRUB does, where it is
+    `writable`.
 
     Raises GrubError when GRUB would not boot.
     """

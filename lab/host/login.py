@@ -65,8 +65,8 @@ def record(hosts: Sequence[Reachable]) -> None:
 def ssh_config(hosts: Sequence[Reachable]) -> str:
     """Returns an OpenSSH configuration with each host by its name.
 
-    It neither reads nor changes the user's own configuration. The key exchange is the fastest one: ssh's default takes 50 ms more of
-    a processor core for each login, and tests log in thousands of times.
+    It neither reads nor changes the user's own configuration. The key exchange is the fastest one: ssh's default takes
+    50 ms more of a processor core for each login, and tests log in thousands of times.
     """
     blocks = [
         f"Host {host.name}\n"

@@ -135,7 +135,8 @@ def move(name: str) -> None:
 
 
 def limit(name: str, mbit: int) -> None:
-    """Limits what goes to and from the host's eth0 to so many megabits a second, also after a reboot. Needs the kernel's sch_tbf."""
+    """Limits what goes to and from the host's eth0 to so many megabits a second, also after a reboot. Needs the
+    kernel's sch_tbf."""
     bucket = ["tbf", "rate", f"{mbit}mbit", "burst", "256k", "latency", "50ms"]
     run(["tc", "-n", namespace(name).name, "qdisc", "replace", "dev", "eth0", "root", *bucket])
     run(["tc", "qdisc", "replace", "dev", _link(name), "root", *bucket])

@@ -1,10 +1,12 @@
-"""Copies of a host: hosts that start with everything that one has installed, each with names, keys and identifiers of its own.
+"""Copies of a host: hosts that start with everything that one has installed, each with names, keys and identifiers of
+its own.
 
-What the host has changed on its disk is copied once and frozen: it is a read-only image below the disks of all copies, as the images of
-the distribution are. So a copy is made in a moment, takes room only for what it changes, and shares the memory of the files that it reads.
+What the host has changed on its disk is copied once and frozen: it is a read-only image below the disks of all copies,
+as the images of the distribution are. So a copy is made in a moment, takes room only for what it changes, and shares
+the memory of the files that it reads.
 
-A host that is provisioned has files that name its GPUs, such as the record of the passed peer-to-peer test; those of a copy name the GPUs of
-the copy. So `provision` changes nothing on it.
+A host that is provisioned has files that name its GPUs, such as the record of the passed peer-to-peer test; those of a
+copy name the GPUs of the copy. So `provision` changes nothing on it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _IDENTIFIER = re.compile(r"gpu\d+\.(uuid|serial)")
 
 @dataclass(frozen=True)
 class Original:
-    """A frozen host: the image of what it had changed, and the files there that name its GPUs, relative to the image."""
+    """A frozen host: the image of what it had changed, and the files there that name its GPUs, relative to the
+    image."""
 
     host: Host
     image: Path
@@ -54,8 +57,8 @@ def freeze(host: Host) -> Original:
 
 
 def make_own(copy: Host, original: Original) -> None:
-    """Gives the copy's hardware what the original's stores permanently, such as its ECC mode, and lets the files of its mounted disk name its
-    own GPUs. Owners, modes and times of these files do not change."""
+    """Gives the copy's hardware what the original's stores permanently, such as its ECC mode, and lets the files of its
+    mounted disk name its own GPUs. Owners, modes and times of these files do not change."""
     if copy.rig is None:
         return
     shutil.copyfile(original.host.hw / hw_state.NVRAM, copy.hw / hw_state.NVRAM)

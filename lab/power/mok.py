@@ -1,7 +1,8 @@
-"""The machine owner keys of a simulated machine with Secure Boot: shim on its EFI partition, and MokManager at power on.
+"""The machine owner keys of a simulated machine with Secure Boot: shim on its EFI partition, and MokManager at power
+on.
 
-The person at the console is the key `console.types` of the nvram: the password that is typed at the next boot. MokManager deletes the
-request at that boot, whether somebody typed the right password or not (MokManager.c of shim).
+The person at the console is the key `console.types` of the nvram: the password that is typed at the next boot.
+MokManager deletes the request at that boot, whether somebody typed the right password or not (MokManager.c of shim).
 """
 
 from __future__ import annotations

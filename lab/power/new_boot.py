@@ -1,6 +1,8 @@
-"""Boots of something new that fail: another kernel, kernel parameter or NVIDIA module than when a fault of lab/faults was injected.
+"""Boots of something new that fail: another kernel, kernel parameter or NVIDIA module than when a fault of lab/faults
+was injected.
 
-The host remembers in its nvram what it ran then, and how a boot of anything else fails. A boot of the same again is as it was.
+The host remembers in its nvram what it ran then, and how a boot of anything else fails. A boot of the same again is as
+it was.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def remember(host: Host, kind: str) -> None:
 
 
 def failure(host: Host, command_line: str) -> str:
-    """Returns how a boot with this command line fails, one of KINDS; "" when it is what ran before, or there is no fault."""
+    """Returns how a boot with this command line fails, one of KINDS; "" when it is what ran before, or there is no
+    fault."""
     held = hw_state.read(host.hw, hw_state.NVRAM)
     kind = held.get(FAILS, "")
     if not kind:
@@ -51,7 +54,8 @@ def parameters(kind: str) -> list[str]:
 
 
 def hidden(kind: str) -> dict[str, int]:
-    """Returns the files that are empty in a boot that fails in this way, and for how many seconds; 0 for the whole boot."""
+    """Returns the files that are empty in a boot that fails in this way, and for how many seconds; 0 for the whole
+    boot."""
     rule, keys = "/etc/sudoers.d/90-cloud-init-users", "/home/ubuntu/.ssh/authorized_keys"
     return {"late-sudo": {rule: 25}, "no-sudo": {rule: 0}, "no-key": {keys: 0}}.get(kind, {})
 

@@ -1,8 +1,8 @@
 """Prepares a host with a rig: the read-only image of its distribution, its package sources and its hardware.
 
 The lab calls four functions. `layers` builds the image that all hosts of a distribution share, `install` prepares one
-host's disk and hardware, `plug_in` the hardware alone, and `power_on` does the firmware's work before every boot. `hw` is the folder of the simulated hardware,
-/run/lab/hw in the host:
+host's disk and hardware, `plug_in` the hardware alone, and `power_on` does the firmware's work before every boot. `hw`
+is the folder of the simulated hardware, /run/lab/hw in the host:
 
     board.conf archive-url name              written by plug_in
     boot sys proc initrd cmdline dmi meminfo cpufreq

@@ -1,4 +1,5 @@
-"""Compiles C sources to object files, which are kept in the cache: the versions of a library share those in which no version stands."""
+"""Compiles C sources to object files, which are kept in the cache: the versions of a library share those in which no
+version stands."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ def link(
 ) -> None:
     """Writes the library `out` of these sources.
 
-    `flags` are for the compiler and the linker, `defines` (-DMACRO=VALUE) for the sources that contain MACRO; no header may. `headers`:
-    what the sources include. Raises HostError with the compiler's output if compilation fails.
+    `flags` are for the compiler and the linker, `defines` (-DMACRO=VALUE) for the sources that contain MACRO; no header
+    may. `headers`: what the sources include. Raises HostError with the compiler's output if compilation fails.
     """
     compiles = [flag for flag in flags if flag != "-shared" and not flag.startswith("-Wl,")]
     texts = [header.read_text() for header in (*headers, guest_libc.HEADER)]

@@ -1,8 +1,8 @@
 """Which accelerator QEMU uses for virtual machines: KVM where a guest really runs under it, else software emulation.
 
-That /dev/kvm opens says little: in a virtual machine without nested virtualisation, KVM may emulate a stock guest one instruction
-at a time, and its firmware alone takes hours. So a firmware of 64 KiB (files/kvm-probe.S) runs first, with the options that the
-machines get. The result is kept until the next boot of this machine.
+That /dev/kvm opens says little: in a virtual machine without nested virtualisation, KVM may emulate a stock guest one
+instruction at a time, and its firmware alone takes hours. So a firmware of 64 KiB (files/kvm-probe.S) runs first, with
+the options that the machines get. The result is kept until the next boot of this machine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ RESULT = VM_CACHE / "accelerator.json"
 
 @dataclass(frozen=True)
 class Accelerator:
-    """`option`: the value of QEMU's -accel; `text`: what the user reads; `cpu`: the value of -cpu, "" for QEMU's default."""
+    """`option`: the value of QEMU's -accel; `text`: what the user reads; `cpu`: the value of -cpu, "" for QEMU's
+    default."""
 
     option: str
     text: str
@@ -61,7 +62,8 @@ def emulation(why: str) -> Accelerator:
 
 @lru_cache(maxsize=1)
 def accelerator() -> Accelerator:
-    """Returns KVM if a guest runs under it, else software emulation. Takes at most ten seconds, once for each boot of the machine."""
+    """Returns KVM if a guest runs under it, else software emulation. Takes at most ten seconds, once for each boot of
+    the machine."""
     if not os.access(KVM_DEVICE, os.R_OK | os.W_OK):
         missing = "no /dev/kvm" if not KVM_DEVICE.exists() else "no permission for /dev/kvm"
         return emulation(missing)
@@ -85,7 +87,8 @@ def accelerator() -> Accelerator:
 
 
 def _tried() -> Accelerator:
-    """Returns the first of KVM under which a guest runs within PROBE_S for all, else software emulation. Raises as `failure`."""
+    """Returns the first of KVM under which a guest runs within PROBE_S for all, else software emulation. Raises as
+    `failure`."""
     ends, why = time.monotonic() + PROBE_S, ""
     for one in KVM:
         left = ends - time.monotonic()

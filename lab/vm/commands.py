@@ -78,7 +78,8 @@ def kind(
 
 
 def build(rig: str | None, wanted: Kind, say: Say) -> None:
-    """Builds the image of a kind of machine, and the simulated devices if it has a rig, unless the cache has them: minutes.
+    """Builds the image of a kind of machine, and the simulated devices if it has a rig, unless the cache has them:
+    minutes.
 
     Each has a lock of its own: the lab's is not held meanwhile, so that other commands go on.
     """
@@ -89,7 +90,8 @@ def build(rig: str | None, wanted: Kind, say: Say) -> None:
 
 
 def up(names: Sequence[str], rig: str | None, wanted: Kind, say: Say) -> list[Started]:
-    """Switches machines on, and makes those that do not exist; wait() waits for them. An existing machine keeps its disk."""
+    """Switches machines on, and makes those that do not exist; wait() waits for them. An existing machine keeps its
+    disk."""
     login_key()
     say(f"virtual machines run under {accelerator().text}")
     started = []
@@ -119,7 +121,8 @@ def _check_same(found: Machine, rig: str | None, wanted: Kind) -> None:
 
 
 def _need_memory(made: Machine) -> None:
-    """Raises HostError when this machine has not the memory that the virtual one can take: it would end other programs."""
+    """Raises HostError when this machine has not the memory that the virtual one can take: it would end other
+    programs."""
     free_mib = next(
         int(line.split()[1]) >> 10 for line in MEMINFO.read_text().splitlines() if line.startswith("MemAvailable")
     )
@@ -191,9 +194,11 @@ def _boot_once(made: Machine, place: Path, say: Say) -> None:
 
 
 def wait(started: Started, say: Say, deadline: float = BOOT_S) -> float:
-    """Waits until a login works and returns the seconds it took. Starts a machine again whose kernel panics in the boot.
+    """Waits until a login works and returns the seconds it took. Starts a machine again whose kernel panics in the
+    boot.
 
-    Raises HostError with the console's last lines for a third panic, for a machine that powers off, and at the deadline.
+    Raises HostError with the console's last lines for a third panic, for a machine that powers off, and at the
+    deadline.
     """
     made, log = started.machine, started.console
     began, restarts = time.monotonic(), 0

@@ -1,7 +1,7 @@
 """How the disks of a virtual machine are divided: `lab.up --vm --disk NAME`.
 
-The default, plain, is one ext4 file system. A layout here is data: the partitions, and a shell file in disks/ that makes and mounts the file systems
-in the first boot. Partition 1 is GRUB's own on a GPT disk, partition 2
+The default, plain, is one ext4 file system. A layout here is data: the partitions, and a shell file in disks/ that
+makes and mounts the file systems in the first boot. Partition 1 is GRUB's own on a GPT disk, partition 2
 is the EFI system partition, so that one image boots by BIOS and by UEFI.
 """
 
@@ -19,7 +19,8 @@ FILES = Path(__file__).parent / "disks"
 PLAIN = "plain"
 
 PACKAGES = ("lvm2", "mdadm", "btrfs-progs")
-"""Debian's packages for the file systems of all layouts: every machine that is not plain has them, as Ubuntu Server has."""
+"""Debian's packages for the file systems of all layouts: every machine that is not plain has them, as Ubuntu Server
+has."""
 
 BIOS_BOOT = "21686148-6449-6E6F-744E-656564454649"
 EFI = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"
@@ -43,8 +44,8 @@ COMMON = (Partition(BIOS_BOOT, 1), Partition(EFI, 64))
 class DiskLayout:
     """A division of disks. All `disks` have the same partitions.
 
-    `grubenv_on` is what holds /boot/grub/grubenv: GRUB can write there only in a file system that lies directly on a partition, so only
-    then can a boot be tried once.
+    `grubenv_on` is what holds /boot/grub/grubenv: GRUB can write there only in a file system that lies directly on a
+    partition, so only then can a boot be tried once.
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""Faults of the GPUs of a virtual machine, made from outside by QMP: properties of the simulated device, and the hot plug of PCIe."""
+"""Faults of the GPUs of a virtual machine, made from outside by QMP: properties of the simulated device, and the hot
+plug of PCIe."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ def unplug(machine: Machine, position: str) -> None:
 
 
 def plug(machine: Machine, position: str) -> None:
-    """Plugs a GPU into an empty slot. The kernel finds it at once; if it started with the slot empty, its BAR1 may find no
-    addresses until the next boot."""
+    """Plugs a GPU into an empty slot. The kernel finds it at once; if it started with the slot empty, its BAR1 may find
+    no addresses until the next boot."""
     with Qmp(machine.qmp) as qmp:
         if not is_plugged(qmp, position):
             qmp.execute("device_add", **_device(machine, position).arguments)

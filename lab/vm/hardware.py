@@ -14,7 +14,8 @@ CPUS = 2
 
 
 def options(made: Machine) -> list[str]:
-    """Returns QEMU's options for memory, processors and the rig's hardware. Raises InputError for a rig that QEMU cannot have."""
+    """Returns QEMU's options for memory, processors and the rig's hardware. Raises InputError for a rig that QEMU
+    cannot have."""
     if made.rig is None:
         return ["-m", f"{made.memory_mib}M", "-smp", str(CPUS)]
     absent = missing(made, [gpu["position"] for gpu in describe(made.rig)["gpus"]])

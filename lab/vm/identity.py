@@ -1,4 +1,5 @@
-"""The names and keys of a virtual machine, which QEMU hands to the guest as a tar archive (fw_cfg) at its first boot."""
+"""The names and keys of a virtual machine, which QEMU hands to the guest as a tar archive (fw_cfg) at its first
+boot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The disk image of virtual machines: a Debian server with its own kernel, built once into the cache.
 
-mmdebstrap makes the tree, mke2fs puts it into a partition, and GRUB's own tools make the disk bootable in a first boot under QEMU: no
-loop device, no mount. One image boots by BIOS, by UEFI and under Secure Boot.
+mmdebstrap makes the tree, mke2fs puts it into a partition, and GRUB's own tools make the disk bootable in a first boot
+under QEMU: no loop device, no mount. One image boots by BIOS, by UEFI and under Secure Boot.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def path_of(distribution: Distribution, layout: DiskLayout | None = None) -> Pat
 
 
 def image(distribution: Distribution, say: Say, layout: DiskLayout | None = None) -> Path:
-    """Returns the path of the release's image (raw, sparse), and first builds it when the cache has none of the current recipe.
+    """Returns the path of the release's image (raw, sparse), and first builds it when the cache has none of the current
+    recipe.
 
     `layout`: how the disk is divided; None for one ext4 file system. That of a second disk is second(PATH).
     """
@@ -128,7 +129,8 @@ def _build_layout(distribution: Distribution, layout: DiskLayout, built: Path, s
 
 
 def _source(distribution: Distribution, say: Say) -> Path:
-    """Returns the folder of what every layout's first boot runs from, and first builds it: disk.raw, a kernel and an initramfs in boot/."""
+    """Returns the folder of what every layout's first boot runs from, and first builds it: disk.raw, a kernel and an
+    initramfs in boot/."""
     parts = [distribution.suite, PACKAGES, ",".join(disk_layouts.PACKAGES)]
     parts += [path.read_text() for path in (*sorted(GUEST.iterdir()), disk_layouts.FILES / "first-boot")]
     made = VM_CACHE / f"{distribution.name}-source-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
@@ -212,7 +214,8 @@ def _file_systems(disk: Path, tree: Path, root_uuid: str, efi_uuid: str) -> None
 def _first_boot(disks: Sequence[Path], tree: Path, root_uuid: str, say: Say, options: Sequence[str] = ()) -> None:
     """Boots the tree's kernel directly with `first-boot` as its first process, and waits until the machine is off.
 
-    `disks` are the machine's /dev/vda and so on; `options` are more of QEMU's. Its console is in the log beside the first disk.
+    `disks` are the machine's /dev/vda and so on; `options` are more of QEMU's. Its console is in the log beside the
+    first disk.
     """
     kernel, initrd = sorted((tree / "boot").glob("vmlinuz-*"))[-1], sorted((tree / "boot").glob("initrd.img-*"))[-1]
     log = disks[0].with_suffix(".log")

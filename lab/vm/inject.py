@@ -74,7 +74,8 @@ def fault(one: Machine, name: str, gpu: str, say: Say) -> None:
 
 
 def heal(one: Machine, name: str, say: Say) -> None:
-    """Removes a fault from all GPUs of a machine, or all faults if `name` is "". Raises UsageError for an unknown fault."""
+    """Removes a fault from all GPUs of a machine, or all faults if `name` is "". Raises UsageError for an unknown
+    fault."""
     if name:
         find(name)
     need_root(" ".join(["lab.heal", "--host", one.name, *(["--fault", name] if name else [])]))

@@ -43,7 +43,8 @@ VARIABLES = {"uefi": "OVMF_VARS_4M.fd", "secureboot": "OVMF_VARS_4M.ms.fd"}
 
 @dataclass(frozen=True)
 class Machine:
-    """One virtual machine. `image` is the read-only disk below its own; `port` reaches its sshd on the loopback address.
+    """One virtual machine. `image` is the read-only disk below its own; `port` reaches its sshd on the loopback
+    address.
 
     `recording`: the folder of the recorded state that it started from; "" for one that booted.
     `layout`: how its disks are divided (disk_layouts.py).
@@ -221,7 +222,8 @@ def running(name: str) -> bool:
 
 
 def start(machine: Machine, gpus: Sequence[str], environment: Mapping[str, str], incoming: str = "") -> None:
-    """Switches the machine on; it boots from its disk, or goes on from the recorded state that the command `incoming` prints.
+    """Switches the machine on; it boots from its disk, or goes on from the recorded state that the command `incoming`
+    prints.
 
     Raises HostError with QEMU's own words when it does not start.
     """

@@ -1,8 +1,8 @@
 """The cache of NVIDIA's real kernel modules, which dkms builds natively for the kernel of a virtual machine.
 
 Compiling them takes hours in software emulation and minutes on this machine. So mmdebstrap makes a chroot with the
-virtual machine's release, the headers of its exact kernel and the source of Debian's nvidia-kernel-dkms; dkms builds and
-installs there. Only the modules are kept, in /var/cache/rigwright-lab/modules/DISTRO-KERNEL-VERSION.
+virtual machine's release, the headers of its exact kernel and the source of Debian's nvidia-kernel-dkms; dkms builds
+and installs there. Only the modules are kept, in /var/cache/rigwright-lab/modules/DISTRO-KERNEL-VERSION.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Modules:
 
 
 def modules(distro: str, kernel: str, version: str, say: Say) -> Modules:
-    """Returns the modules for a kernel and a version of nvidia-kernel-dkms, and first builds them if the cache has none.
+    """Returns the modules for a kernel and a version of nvidia-kernel-dkms, and first builds them if the cache has
+    none.
 
     Needs root to build. Raises HostError when the mirror lacks the packages or the build fails.
     """
@@ -82,7 +83,8 @@ def cached(distro: str, kernel: str, version: str) -> Modules | None:
 def candidate(distro: str) -> str:
     """Returns the version of nvidia-kernel-dkms that the machine's mirror has for a distribution.
 
-    Downloads the list of one section (100 KB) to a temporary folder. Raises HostError when the mirror has no such package.
+    Downloads the list of one section (100 KB) to a temporary folder. Raises HostError when the mirror has no such
+    package.
     """
     with tempfile.TemporaryDirectory(prefix="rigwright-modules-") as name:
         work = Path(name)

@@ -1,4 +1,5 @@
-"""The package rigwright-lab-modules: a make that takes NVIDIA's modules from the cache where a guest's dkms builds them.
+"""The package rigwright-lab-modules: a make that takes NVIDIA's modules from the cache where a guest's dkms builds
+them.
 
 It also makes update-initramfs, which every driver package calls, as short as emulation needs it.
 """
@@ -21,8 +22,8 @@ FAILS = "/var/lib/rigwright-lab/make-fails"
 def modules_package(modules: Modules, out: Path) -> Path:
     """Builds the package with these modules and returns its path in the folder `out`.
 
-    In the guest, `make` copies them only where dkms builds them for their kernel, and only if the packages with the source
-    and the kernel's headers have the versions that the modules were compiled with; else it is the real make.
+    In the guest, `make` copies them only where dkms builds them for their kernel, and only if the packages with the
+    source and the kernel's headers have the versions that the modules were compiled with; else it is the real make.
     """
     folder = f"/usr/lib/rigwright-lab/modules/{modules.name}/{modules.release}/{modules.kernel}"
     files = {f"{folder}/{name}": modules.path / name for name in NAMES}

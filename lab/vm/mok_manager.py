@@ -1,4 +1,5 @@
-"""The person at MokManager: confirms mokutil's request on the console of a virtual machine, with its keyboard (QMP's send-key)."""
+"""The person at MokManager: confirms mokutil's request on the console of a virtual machine, with its keyboard (QMP's
+send-key)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ SCREENS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """A text of each screen of MokManager 16.1, in their order, and the keys that choose the way to the password."""
 KEY_S, SCREEN_S, BOOT_S = 1.2, 60.0, 600.0
-"""Seconds: between two keys, for a screen to appear, and for the machine to come to MokManager, under software emulation."""
+"""Seconds: between two keys, for a screen to appear, and for the machine to come to MokManager, under software
+emulation."""
 
 
 def confirm(made: Machine, console: Console, password: str) -> None:

@@ -1,4 +1,5 @@
-"""The package rigwright-lab-nvml: stand-ins for libnvidia-ml, libcuda and nvidia-persistenced over a really loaded module.
+"""The package rigwright-lab-nvml: stand-ins for libnvidia-ml, libcuda and nvidia-persistenced over a really loaded
+module.
 
 The GPUs of a virtual machine are devices without a processor: NVIDIA's module drives them and cannot start them. These
 libraries say what the rig's GPUs would say. What is loaded and which devices it drives, they read from the kernel.
@@ -59,8 +60,8 @@ def nvml_package(rig: str, host: str, version: str, out: Path, cache: Path = CAC
 
 
 def guest_board(rig: str, host: str) -> str:
-    """Returns board.conf for a guest: the rig's GPUs, which have the same addresses there, and where its kernel tells of the
-    driver."""
+    """Returns board.conf for a guest: the rig's GPUs, which have the same addresses there, and where its kernel tells
+    of the driver."""
     described = describe(rig, host)
     models = {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]}
     return board_conf(described, models) + "".join(f"{key}={path}\n" for key, path in KERNEL.items())

@@ -1,6 +1,7 @@
 """QEMU's machine protocol (QMP) over its Unix socket: commands with a deadline, and events.
 
-QEMU's specification is docs/interop/qmp-spec.txt: JSON objects in lines; an answer has `return` or `error`, an event has `event`.
+QEMU's specification is docs/interop/qmp-spec.txt: JSON objects in lines; an answer has `return` or `error`, an event
+has `event`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Qmp:
         self._socket.close()
 
     def execute(self, command: str, deadline: float = DEADLINE_S, **arguments: Any) -> Any:
-        """Runs a command and returns its result; an argument's `_` stands for `-`. Raises HostError with QEMU's words."""
+        """Runs a command and returns its result; an argument's `_` stands for `-`. Raises HostError with QEMU's
+        words."""
         asked = {
             name.replace("_", "-") if name not in _UNDERSCORES else name: value for name, value in arguments.items()
         }

@@ -1,7 +1,8 @@
-"""Prepares a virtual machine for NVIDIA's real driver: the package with modules for its kernel, and the stand-in libraries.
+"""Prepares a virtual machine for NVIDIA's real driver: the package with modules for its kernel, and the stand-in
+libraries.
 
-With them `provision` installs Debian's own driver packages there: dkms registers, signs and installs the modules, the next
-boot loads them, and nvidia-smi, which is NVIDIA's, shows the GPUs of the rig.
+With them `provision` installs Debian's own driver packages there: dkms registers, signs and installs the modules, the
+next boot loads them, and nvidia-smi, which is NVIDIA's, shows the GPUs of the rig.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Say = Callable[[str], None]
 def prepare(made: Machine, say: Say) -> None:
     """Installs both packages in a machine that is up and has a rig; what is installed already stays.
 
-    The modules are those of the driver that the mirror now has for the machine's release; they are built if the cache has
-    none. Raises HostError when that fails or a package cannot be installed.
+    The modules are those of the driver that the mirror now has for the machine's release; they are built if the cache
+    has none. Raises HostError when that fails or a package cannot be installed.
     """
     if made.rig is None or _prepared(made):
         return

@@ -1,7 +1,8 @@
-"""Recorded states of virtual machines: a machine that has booted once is saved with its memory, and others start from there in seconds.
+"""Recorded states of virtual machines: a machine that has booted once is saved with its memory, and others start from
+there in seconds.
 
-A recording fits only the same QEMU, device, options and image; a hash of them is part of its name. It belongs to one host name, because
-the memory has the machine's serial number and keys: two machines never start from the same one.
+A recording fits only the same QEMU, device, options and image; a hash of them is part of its name. It belongs to one
+host name, because the memory has the machine's serial number and keys: two machines never start from the same one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ Say = Callable[[str], None]
 
 
 def place(wanted: Machine, state: str = FRESH) -> Path:
-    """Returns the folder of the recording that fits the machine, which may not exist yet. `state`: what was done on it."""
+    """Returns the folder of the recording that fits the machine, which may not exist yet. `state`: what was done on
+    it."""
     version = run(["qemu-system-x86_64", "--version"]).stdout.splitlines()[0]
     options = "\0".join(machine.arguments(wanted, hardware.options(wanted)))
     for text in (str(wanted.folder), str(wanted.qmp.parent), TAG, f":{wanted.port}-"):
@@ -62,7 +64,8 @@ def record(running: Machine, target: Path, say: Say) -> None:
 
 
 def resume(made: Machine, say: Say) -> None:
-    """Switches on a machine that was made from a recording: it goes on where the recorded one was, with the clock of now.
+    """Switches on a machine that was made from a recording: it goes on where the recorded one was, with the clock of
+    now.
 
     Raises HostError when QEMU cannot read the state.
     """
@@ -74,7 +77,8 @@ def resume(made: Machine, say: Say) -> None:
 
 
 def set_clock(made: Machine) -> None:
-    """Sets the clock of a resumed machine, which stood still since its recording. Raises HostError when it cannot be set."""
+    """Sets the clock of a resumed machine, which stood still since its recording. Raises HostError when it cannot be
+    set."""
     done = login.ssh(made, f"sudo date -u -s @{time.time():.0f}", deadline=120)
     if done.returncode:
         raise HostError(made.name, f"its clock cannot be set: {done.stderr.strip()}", "the time of now")

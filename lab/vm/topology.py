@@ -1,9 +1,9 @@
 """QEMU's options for the PCIe hardware of a rig: ports, switches, GPUs and NVSwitches at the rig's own bus numbers.
 
-The tree is the one of lab/hardware/pci.py, which simulated hosts show as files, so GPUs have the same addresses in both and
-match what the simulated driver library reports. A firmware numbers buses in the order of the ports and without gaps; a
-gap is filled by bus numbers that a root port reserves, and below a switch by empty ports. NUMA nodes with a root complex of
-their own are expander buses (pxb-pcie).
+The tree is the one of lab/hardware/pci.py, which simulated hosts show as files, so GPUs have the same addresses in both
+and match what the simulated driver library reports. A firmware numbers buses in the order of the ports and without
+gaps; a gap is filled by bus numbers that a root port reserves, and below a switch by empty ports. NUMA nodes with a
+root complex of their own are expander buses (pxb-pcie).
 
 A rig with one NUMA node has its root ports on bus 00. With several, every root complex is an expander bus, because QEMU
 tells the guest no node of bus 00; the root complex "00" then has the number below its first bus.
@@ -27,8 +27,8 @@ FIRST_PORT, FIRST_EXPANDER = 0x08, 0x17
 NODE_MIB = 128
 """The least memory of a NUMA node."""
 ROOM_GIB = {"bios": 640, "uefi": 256}
-"""The 64-bit memory for GPUs by firmware. An emulated processor has 40 address bits, of which the kernel leaves out the last
-12 GiB; OVMF's window is a power of two at a multiple of itself, half of which alignment may take."""
+"""The 64-bit memory for GPUs by firmware. An emulated processor has 40 address bits, of which the kernel leaves out the
+last 12 GiB; OVMF's window is a power of two at a multiple of itself, half of which alignment may take."""
 UEFI_WINDOW_GIB = 32
 """The 64-bit memory for devices that OVMF has without an option."""
 
@@ -43,7 +43,8 @@ CHIP_NUMBERS = {
     "AD102": 0x192, "AD103": 0x193, "AD104": 0x194, "AD106": 0x196, "AD107": 0x197,
     "GB100": 0x1A0, "GB202": 0x1B2, "GB203": 0x1B3, "GB205": 0x1B5, "GB206": 0x1B6, "GB207": 0x1B7,
 }  # fmt: skip
-"""Bits 20 to 28 of NV_PMC_BOOT_0 by chip. Source: Linux, nouveau's nvkm/engine/device/base.c; GK210: BOOT_0 of a K80."""
+"""Bits 20 to 28 of NV_PMC_BOOT_0 by chip. Source: Linux, nouveau's nvkm/engine/device/base.c; GK210: BOOT_0 of a
+K80."""
 
 
 @dataclass
@@ -80,9 +81,10 @@ def options(
 ) -> list[str]:
     """Returns the options of qemu-system-x86_64 for a rig's PCIe hardware, and -m and -smp with the rig's NUMA nodes.
 
-    `host` (default: the rig's name) chooses the serial numbers. `firmware`: bios or uefi. `absent`: positions whose slot is
-    empty. Needs the machine type q35; disks and network cards of the caller may use the device numbers 01 to 07 of bus 00, and
-    come after these options if they have no `addr`. Raises InputError, which names the rig, if QEMU cannot have its hardware.
+    `host` (default: the rig's name) chooses the serial numbers. `firmware`: bios or uefi. `absent`: positions whose
+    slot is empty. Needs the machine type q35; disks and network cards of the caller may use the device numbers 01 to 07
+    of bus 00, and come after these options if they have no `addr`. Raises InputError, which names the rig, if QEMU
+    cannot have its hardware.
     """
     described = describe(rig, host)
     positions = [gpu["position"] for gpu in described["gpus"]]
@@ -127,7 +129,8 @@ def gpu_device(rig: str, position: str, host: str = "", *, firmware: str = "bios
 
 
 def reduced_bar1(rig: str, firmware: str = "bios") -> str:
-    """Returns a sentence if GPUs have a smaller BAR1 than the rig's, which does not fit in the processor's addresses; else ""."""
+    """Returns a sentence if GPUs have a smaller BAR1 than the rig's, which does not fit in the processor's addresses;
+    else ""."""
     described = describe(rig)
     board = board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]})
     real = max((gpu.bar1_bytes for gpu in plugged_in(board)), default=0)
@@ -140,7 +143,8 @@ def reduced_bar1(rig: str, firmware: str = "bios") -> str:
 
 
 def _bar1_gib(found: list[Device]) -> int:
-    """Returns the 64-bit memory that the GPUs take, GiB: twice BAR1, because BAR3 follows it in a window aligned to BAR1."""
+    """Returns the 64-bit memory that the GPUs take, GiB: twice BAR1, because BAR3 follows it in a window aligned to
+    BAR1."""
     return sum(2 * int(one.properties.get("bar1-size", 0)) for one in found) >> 30
 
 
@@ -150,7 +154,8 @@ def gpu_id(position: str) -> str:
 
 
 def boot0(rig: str, device_id: int) -> int:
-    """Returns NV_PMC_BOOT_0 of the chip with a PCI device id, revision A1. Raises InputError for a chip without a known one."""
+    """Returns NV_PMC_BOOT_0 of the chip with a PCI device id, revision A1. Raises InputError for a chip without a known
+    one."""
     found = chip_of(f"{device_id:04x}")
     if found is None or found[0] not in CHIP_NUMBERS:
         name = found[0] if found else "unknown"

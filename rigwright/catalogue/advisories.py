@@ -56,8 +56,9 @@ def advisories() -> tuple[Advisory, ...]:
 class Shortfall(Struct, frozen=True):
     """The fixes that a driver lacks. `first_fixed`: the newest release of its branch that a bulletin names ("": none).
 
-    `missing`: the bulletins whose fixes the release lacks although its branch has them. `ended`: the first bulletin that leaves the
-    branch out, None if the newest names it. `since`: from then on the branch has no fixes. `instead`: the branch to move to.
+    `missing`: the bulletins whose fixes the release lacks although its branch has them. `ended`: the first bulletin
+    that leaves the branch out, None if the newest names it. `since`: from then on the branch has no fixes. `instead`:
+    the branch to move to.
     """
 
     version: str
@@ -107,10 +108,11 @@ class Shortfall(Struct, frozen=True):
 
 
 def shortfall(version: str, supported: Collection[str] | None = None) -> Shortfall | None:
-    """The security fixes that a driver lacks; None if no bulletin says so, or if `version` is neither a release nor a branch.
+    """The security fixes that a driver lacks; None if no bulletin says so, or if `version` is neither a release nor a
+    branch.
 
-    `version`: a release (535.161.08), or a branch (535), which stands for its newest release. `supported`: the branches that all
-    GPUs of the machine support; None: all.
+    `version`: a release (535.161.08), or a branch (535), which stands for its newest release. `supported`: the branches
+    that all GPUs of the machine support; None: all.
     """
     if not re.fullmatch(r"[0-9]{3}(\.[0-9]{1,4})*", version):
         return None
@@ -135,7 +137,8 @@ def shortfall(version: str, supported: Collection[str] | None = None) -> Shortfa
 
 
 def floor(branch: str) -> tuple[str, Advisory] | None:
-    """The first release of a branch with the fixes of all bulletins that name the branch, and the newest of them; None: none does."""
+    """The first release of a branch with the fixes of all bulletins that name the branch, and the newest of them; None:
+    none does."""
     naming = [row for row in advisories() if branch in row.fixed]
     name = BranchName(branch)
     return (max((row.fixed[name] for row in naming), key=numbers), naming[-1]) if naming else None
@@ -147,7 +150,8 @@ def _later(row: Advisory, branch: str) -> bool:
 
 
 def _instead(newest: Advisory, supported: Collection[str] | None) -> str:
-    """The branch with fixes that the GPUs support, preferably long-term support, then production; "" if there is none."""
+    """The branch with fixes that the GPUs support, preferably long-term support, then production; "" if there is
+    none."""
     fits = [
         branches()[name] for name in newest.fixed if name in branches() and (supported is None or name in supported)
     ]

@@ -1,4 +1,5 @@
-"""GPU models by PCI id and by key: described in gpus/, or drafted from NVIDIA's list and the table of chips (chips.yml)."""
+"""GPU models by PCI id and by key: described in gpus/, or drafted from NVIDIA's list and the table of chips
+(chips.yml)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from rigwright.core.schema import PciId, Release
 
 
 class Chip(Struct, frozen=True):
-    """A chip: the PCI ids of the cards with it ('1b80-1bff'), and the oldest driver branch that can drive one of them."""
+    """A chip: the PCI ids of the cards with it ('1b80-1bff'), and the oldest driver branch that can drive one of
+    them."""
 
     ids: tuple[str, ...]
     architecture: Architecture
@@ -63,7 +65,8 @@ def model_of(device_id: str) -> Model | None:
 
 
 def model(key: str) -> Model:
-    """The model with a key: a file name of gpus/, or '10de:1b82'. Raises InputError for a PCI id that nothing is known of."""
+    """The model with a key: a file name of gpus/, or '10de:1b82'. Raises InputError for a PCI id that nothing is known
+    of."""
     if not key.startswith(VENDOR):
         return gpus.model(key)
     found = model_of(key.removeprefix(VENDOR))
@@ -73,7 +76,8 @@ def model(key: str) -> Model:
 
 
 def without_chip() -> tuple[str, ...]:
-    """The cards of NVIDIA's list whose last driver branch the catalogue has, and whose PCI id is in no range of chips.yml."""
+    """The cards of NVIDIA's list whose last driver branch the catalogue has, and whose PCI id is in no range of
+    chips.yml."""
     known = {int(name) for name in drivers.branches()}
     return tuple(
         f"{device.device_id} {device.name}"

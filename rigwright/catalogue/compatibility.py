@@ -135,7 +135,8 @@ def flavours_at(branch: str, flavours: Collection[str]) -> tuple[str, ...]:
 
 
 def flavour_of(cards: Collection[Card], driver: Driver) -> str:
-    """The kernel module to install: the inventory's, or the preferred one of those that all GPUs and the branch support.
+    """The kernel module to install: the inventory's, or the preferred one of those that all GPUs and the branch
+    support.
 
     Raises HostError if a GPU or the branch does not support the inventory's module, or if they have none in common.
     """
@@ -230,7 +231,8 @@ def runs_toolkit(gpus: Mapping[str, Card], driver: Driver, toolkit: str) -> bool
 
 
 class TorchChoice(Struct, frozen=True):
-    """PyTorch wheels (cu126), and the last torch version of them with kernels for the GPUs; None if they are still built."""
+    """PyTorch wheels (cu126), and the last torch version of them with kernels for the GPUs; None if they are still
+    built."""
 
     name: str
     last: str | None
@@ -239,7 +241,8 @@ class TorchChoice(Struct, frozen=True):
 def torch_wheel(models: Collection[Model], driver: Driver) -> TorchChoice | None:
     """The PyTorch wheels with kernels for all models that work with the driver; None if none are known.
 
-    The ones with the newest torch come first, then those of a CUDA that the branch itself supports, then those of the newest.
+    The ones with the newest torch come first, then those of a CUDA that the branch itself supports, then those of the
+    newest.
     """
     newest, branch = _newest(driver), catalogue.branches().get(driver.branch)
     speaks = numbers(branch.cuda) if branch and branch.cuda else ()

@@ -13,7 +13,8 @@ from rigwright.core.once import once
 
 
 class Distribution(Struct, frozen=True):
-    """A release. `until`: the last day of updates for everybody; `further`: that of the updates named by `by` (or None).
+    """A release. `until`: the last day of updates for everybody; `further`: that of the updates named by `by` (or
+    None).
 
     `supported`: rigwright provisions it."""
 

@@ -26,8 +26,8 @@ class Branch(Struct, frozen=True):
     """A driver branch: its kind, its releases (oldest first), the highest CUDA version it supports (None: unknown), and
     its end of life. `last_for`: architectures that no newer branch supports; `notes`: reported problems.
 
-    `desktop`: the releases that NVIDIA's repository for servers does not have. `builds_to_kernel`: by release, oldest first,
-    the newest kernel (6.18) for which its module builds as NVIDIA ships it.
+    `desktop`: the releases that NVIDIA's repository for servers does not have. `builds_to_kernel`: by release, oldest
+    first, the newest kernel (6.18) for which its module builds as NVIDIA ships it.
     """
 
     cuda: Release | None
@@ -49,7 +49,8 @@ class Toolkit(Struct, frozen=True):
 
 
 class RepositoryKey(Struct, frozen=True):
-    """The key that signs a repository: its file's name in the repository, and its fingerprint (40 hexadecimal digits)."""
+    """The key that signs a repository: its file's name in the repository, and its fingerprint (40 hexadecimal
+    digits)."""
 
     file: str
     fingerprint: str
@@ -60,7 +61,8 @@ class RepositoryKey(Struct, frozen=True):
 
 
 class CudaRepository(Struct, frozen=True):
-    """NVIDIA's repositories. `url` contains {distribution} (ubuntu2204). `keys`: by distribution, where it is not `key`."""
+    """NVIDIA's repositories. `url` contains {distribution} (ubuntu2204). `keys`: by distribution, where it is not
+    `key`."""
 
     url: str
     key: RepositoryKey
@@ -72,8 +74,9 @@ class CudaRepository(Struct, frozen=True):
 
 
 class Drivers(Struct, frozen=True):
-    """The driver branches. `open_module_from`: the first branch with an open kernel module. `open_module_preferred_from`:
-    the first branch in which NVIDIA prefers it for GPUs that run both. `open_module_only_from`: the first without another.
+    """The driver branches. `open_module_from`: the first branch with an open kernel module.
+    `open_module_preferred_from`: the first branch in which NVIDIA prefers it for GPUs that run both.
+    `open_module_only_from`: the first without another.
 
     `application_clocks_until`: the last branch whose GPUs have application clocks (-ac). `sources`: by key of a branch.
     """
@@ -114,8 +117,8 @@ def cuda_table() -> CudaTable:
 def branches() -> Mapping[str, Branch]:
     """All driver branches by name, oldest first. Raises InputError.
 
-    The releases are those of drivers.yml and those that NVIDIA publishes (releases.csv). A newer branch that only releases.csv
-    has is there too, without an end of life and a CUDA version.
+    The releases are those of drivers.yml and those that NVIDIA publishes (releases.csv). A newer branch that only
+    releases.csv has is there too, without an end of life and a CUDA version.
     """
     published = published_drivers()
     described: dict[str, Branch] = {str(name): branch for name, branch in driver_table().branches.items()}
@@ -143,7 +146,8 @@ def toolkits() -> Mapping[str, Toolkit]:
 
 
 def family_minimum(toolkit: str) -> str:
-    """The oldest driver for a toolkit by minor-version compatibility (without PTX JIT), else the one released with it."""
+    """The oldest driver for a toolkit by minor-version compatibility (without PTX JIT), else the one released with
+    it."""
     minimum = cuda_table().family_minimum.get(toolkit.split(".")[0])
     known = cuda_table().toolkits.get(Release(toolkit))
     return minimum or (known.shipped_driver if known else "0")

@@ -1,4 +1,5 @@
-"""Finds NVIDIA's release files (redistrib_VERSION.json, releases.json) in a folder or behind a URL that the user named."""
+"""Finds NVIDIA's release files (redistrib_VERSION.json, releases.json) in a folder or behind a URL that the user
+named."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ class FeedFile(Struct, frozen=True):
 def feed_files(source: str, skip: Collection[str] = ()) -> tuple[FeedFile, ...]:
     """The files of a folder, of one file, or of a URL: a page that links them, or one file.
 
-    A URL is https://, file://, or http:// of this machine. Other files and links are ignored, and names that match a pattern of
-    `skip` (redistrib_4*.json). Raises UsageError for another
+    A URL is https://, file://, or http:// of this machine. Other files and links are ignored, and names that match a
+    pattern of `skip` (redistrib_4*.json). Raises UsageError for another
     source, InputError for one that cannot be read, is too large or has no such file.
     """
     local = re.match(r"file://(localhost)?(?=/)", source)

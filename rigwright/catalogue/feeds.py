@@ -1,4 +1,5 @@
-"""Reads NVIDIA's release files: redistrib_VERSION.json of the driver and of CUDA, and releases.json of the data-centre drivers."""
+"""Reads NVIDIA's release files: redistrib_VERSION.json of the driver and of CUDA, and releases.json of the data-centre
+drivers."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _RELEASE = lazy_re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
 def releases_of(files: Iterable[FeedFile]) -> tuple[PublishedRelease, ...]:
     """The releases for 64-bit x86 Linux that the files name.
 
-    Raises InputError with file and line for a file that is truncated or of another form, and for two files that contradict each
-    other.
+    Raises InputError with file and line for a file that is truncated or of another form, and for two files that
+    contradict each other.
     """
     known: dict[tuple[str, str, str], tuple[PublishedRelease, str]] = {}
     for file in files:

@@ -104,8 +104,9 @@ class PeerToPeer(Struct, frozen=True):
 
 
 class Tflops(Struct, frozen=True):
-    """What the chip can compute at most, TFLOPS at a clock of `at_mhz`: FP16 and TF32 with tensor cores, FP32 sums and without sparsity,
-    FP64 with tensor cores where it has them for FP64, as cuBLAS does. None: the chip has no units for it."""
+    """What the chip can compute at most, TFLOPS at a clock of `at_mhz`: FP16 and TF32 with tensor cores, FP32 sums and
+    without sparsity, FP64 with tensor cores where it has them for FP64, as cuBLAS does. None: the chip has no units for
+    it."""
 
     fp32: float
     tf32: float | None
@@ -130,10 +131,10 @@ class Model(Struct, frozen=True):
     """A GPU model. `last_branch` and `last_cuda` are None if the newest versions support it.
 
     `fabric`: nvswitch (machines with this model always have NVSwitches and need the fabric manager), either, or none.
-    `mig`: its profiles of GPU instances, without those of media engines and graphics (+me, +gfx); () if it has no MIG, and if it is drafted.
-    `variant` distinguishes models with the same name. `speed`: measured speed losses with limits. `tflops`: None where nobody has looked it up. `memory_mib`,
-    `memory_bandwidth_gb_s`, `tensor_cores` and `idle` are None only for a model that is drafted (`described` is False),
-    whose NVLinks are not known either.
+    `mig`: its profiles of GPU instances, without those of media engines and graphics (+me, +gfx); () if it has no MIG,
+    and if it is drafted. `variant` distinguishes models with the same name. `speed`: measured speed losses with limits.
+    `tflops`: None where nobody has looked it up. `memory_mib`, `memory_bandwidth_gb_s`, `tensor_cores` and `idle` are
+    None only for a model that is drafted (`described` is False), whose NVLinks are not known either.
     """
 
     name: str

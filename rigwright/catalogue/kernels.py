@@ -28,8 +28,8 @@ def series(release: str) -> str:
 def builds(version: str, kernel: str) -> Answer:
     """Whether the module of a driver release builds for a kernel series (6.8).
 
-    A release between two of the table builds for what the older one does, and not for what the newer one does not. Nothing is
-    known of a kernel that is newer than all in the table.
+    A release between two of the table builds for what the older one does, and not for what the newer one does not.
+    Nothing is known of a kernel that is newer than all in the table.
     """
     branch = branches().get(version.partition(".")[0])
     table = branch.builds_to_kernel if branch else {}

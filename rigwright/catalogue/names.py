@@ -1,4 +1,5 @@
-"""The entries of the catalogue whose names contain what was typed, for words that name no entry exactly: `V100`, `RTX 6000`."""
+"""The entries of the catalogue whose names contain what was typed, for words that name no entry exactly: `V100`, `RTX
+6000`."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _is_part(text: str, words: frozenset[str], name: str) -> bool:
-    """Whether a name has all these words, or contains the text where a word or a number of it begins: `2080ti`, `dgx-1`."""
+    """Whether a name has all these words, or contains the text where a word or a number of it begins: `2080ti`,
+    `dgx-1`."""
     if words <= _words(name):
         return True
     bare, whole = bare_name(text), bare_name(name)
@@ -126,7 +128,8 @@ def gpus_named(text: str) -> tuple[str, ...]:
 
 
 def devices_named(text: str) -> tuple[Device, ...]:
-    """The GPUs of NVIDIA's list with exactly this name; () if files of the catalogue describe GPUs that it names in part.
+    """The GPUs of NVIDIA's list with exactly this name; () if files of the catalogue describe GPUs that it names in
+    part.
 
     Manufacturer and family do not count: `GTX 1070 Ti`.
     """

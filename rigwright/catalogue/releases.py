@@ -37,7 +37,8 @@ _COMMENT = """\
 
 
 class PublishedRelease(Struct, frozen=True):
-    """A release. `date` None, `kind` and `driver` "": the source does not say. `source`: the file that names the release."""
+    """A release. `date` None, `kind` and `driver` "": the source does not say. `source`: the file that names the
+    release."""
 
     product: Product
     release: str
@@ -184,9 +185,9 @@ def merged(
 ) -> ReleaseTable:
     """The table after an update with the releases that NVIDIA's files name.
 
-    A release that only a feed named which is read again and no longer names it is left out, unless `keep`. A redistrib file counts
-    more than releases.json, and both more than any other source. `read` becomes the date of the table if the files name drivers;
-    CUDA's alone do not make the table of drivers newer.
+    A release that only a feed named which is read again and no longer names it is left out, unless `keep`. A redistrib
+    file counts more than releases.json, and both more than any other source. `read` becomes the date of the table if
+    the files name drivers; CUDA's alone do not make the table of drivers newer.
     """
     now = list(published)
     again = {entry.feed for entry in now}

@@ -85,11 +85,11 @@ class Scaling(Struct, frozen=True):
 class Rig(Struct, frozen=True):
     """A known machine.
 
-    `gpus`: the model of each position, in order, 10de:ID for one that gpus/ does not describe. `gpu_power_w`: the default
-    power limit of the GPU at a position, W, where the catalogue does not know it. `slots`: positions by bus id, where they are known. `links`: NVLinks
-    of a pair ('SXM2-1 SXM2-2'). `lanes`: slots narrower than the card. `boards`: the machine's names in DMI.
-    `bandwidth_gb_s`: bandwidth of a large copy in one direction, by kind of path. `all_reduce_gb_s`: NCCL's bus
-    bandwidth.
+    `gpus`: the model of each position, in order, 10de:ID for one that gpus/ does not describe. `gpu_power_w`: the
+    default power limit of the GPU at a position, W, where the catalogue does not know it. `slots`: positions by bus id,
+    where they are known. `links`: NVLinks of a pair ('SXM2-1 SXM2-2'). `lanes`: slots narrower than the card. `boards`:
+    the machine's names in DMI. `bandwidth_gb_s`: bandwidth of a large copy in one direction, by kind of path.
+    `all_reduce_gb_s`: NCCL's bus bandwidth.
     """
 
     title: str

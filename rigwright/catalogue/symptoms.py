@@ -59,10 +59,11 @@ class Cause(Struct, frozen=True):
 class Symptom(Struct, frozen=True):
     """A problem with the messages that it causes: `patterns` find them in a text; `texts` are examples.
 
-    `causes` are possible causes that the patterns do not tell apart; `cause` is then what is certain, and `fix` the first
-    step, which is right for each of them. `rank`: a `consequence` comes after the other symptoms of a text; a `wrapper`
-    only reports that something else failed, and is left out where the text has another symptom. `short`: the title in a few
-    words, `GPU lost`; "" where the title is used. After the name of a GPU it has no `GPU`: `SXM2-3: lost`.
+    `causes` are possible causes that the patterns do not tell apart; `cause` is then what is certain, and `fix` the
+    first step, which is right for each of them. `rank`: a `consequence` comes after the other symptoms of a text; a
+    `wrapper` only reports that something else failed, and is left out where the text has another symptom. `short`: the
+    title in a few words, `GPU lost`; "" where the title is used. After the name of a GPU it has no `GPU`: `SXM2-3:
+    lost`.
     """
 
     title: str
@@ -92,7 +93,8 @@ class Symptom(Struct, frozen=True):
 
 
 SEARCHED_CHARACTERS = 1 << 17
-"""Characters of a text in which symptoms are searched, half of them at its beginning. A log of any length is read by `LogSearch`."""
+"""Characters of a text in which symptoms are searched, half of them at its beginning. A log of any length is read by
+`LogSearch`."""
 
 
 def searched_part(text: str) -> str:

@@ -1,4 +1,5 @@
-"""Topics: short pages about words that people type and that name no entry of the catalogue, such as `iommu` (topics/)."""
+"""Topics: short pages about words that people type and that name no entry of the catalogue, such as `iommu`
+(topics/)."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class Statement(Struct, frozen=True):
 class Topic(Struct, frozen=True):
     """A page. `key` is the name of its file.
 
-    `names`: other words for it; case, spaces, hyphens and underscores do not count. `patterns`: regular expressions for the
-    whole text that was typed; `texts` are their examples. `see`: commands that say more.
+    `names`: other words for it; case, spaces, hyphens and underscores do not count. `patterns`: regular expressions for
+    the whole text that was typed; `texts` are their examples. `see`: commands that say more.
     """
 
     title: str
@@ -54,14 +55,16 @@ class Topic(Struct, frozen=True):
 
 
 def plain(text: str) -> str:
-    """A text in lower case; spaces, hyphens and underscores are one space: `Persistence-Mode ` is `persistence mode`."""
+    """A text in lower case; spaces, hyphens and underscores are one space: `Persistence-Mode ` is `persistence
+    mode`."""
     return re.sub(r"[\s_-]+", " ", text).strip().casefold()
 
 
 @once
 @cached_on_disk
 def topics() -> Mapping[str, Topic]:
-    """All topics by key. Raises InputError for an invalid file, and for an example that no pattern of its topic matches."""
+    """All topics by key. Raises InputError for an invalid file, and for an example that no pattern of its topic
+    matches."""
     return {path.stem: _read(path) for path in _paths()}
 
 
@@ -91,7 +94,8 @@ def _read(path: Path) -> Topic:
 
 
 def check_conflicts() -> None:
-    """Raises InputError for a name or pattern of a topic that is, or matches, an example of another topic or a symptom."""
+    """Raises InputError for a name or pattern of a topic that is, or matches, an example of another topic or a
+    symptom."""
     whole, lines = [*_topic_examples(), *_symptom_examples()], list(_symptom_lines())
     for path in _paths():
         topic, source = topics()[path.stem], document(path)

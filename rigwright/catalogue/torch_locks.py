@@ -1,4 +1,5 @@
-"""torch with all that it needs, locked by hash for each line of wheels (torch_locks.yml), and the choice of a line for the GPUs of a host."""
+"""torch with all that it needs, locked by hash for each line of wheels (torch_locks.yml), and the choice of a line for
+the GPUs of a host."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def locks() -> Mapping[str, Lock]:
 
 
 def kernels(line: str, torch: str) -> tuple[Architecture, ...]:
-    """The architectures that the wheels of a line have kernels for at a version of torch; () where that is not known."""
+    """The architectures that the wheels of a line have kernels for at a version of torch; () where that is not
+    known."""
     wheel = catalogue.torch_wheels().wheels.get(line)
     found: tuple[Architecture, ...] = ()
     for first, architectures in (wheel.architectures if wheel else {}).items():
@@ -91,8 +93,8 @@ class TorchLock(Struct, frozen=True):
 def torch_for(models: Collection[Model], driver: Driver, wanted: str = "auto") -> TorchLock:
     """The locked torch with kernels for all GPUs, oldest and newest, that runs on the driver.
 
-    `wanted`: auto, or a version. Of several lines that of `compatibility.torch_wheel` is taken, else that of the newest torch.
-    Raises HostError with the GPU or the driver that rules every one out.
+    `wanted`: auto, or a version. Of several lines that of `compatibility.torch_wheel` is taken, else that of the newest
+    torch. Raises HostError with the GPU or the driver that rules every one out.
     """
     named = {name: one for name, one in locks().items() if wanted in ("auto", one.torch)}
     if not named:

@@ -1,7 +1,7 @@
 """Checks: pure functions from facts and parameters to findings. They change nothing.
 
-A playbook names one as MODULE.FUNCTION. Its first parameter is `facts`; the others are keyword parameters. The decorator
-`check` declares what the engine has to know of it.
+A playbook names one as MODULE.FUNCTION. Its first parameter is `facts`; the others are keyword parameters. The
+decorator `check` declares what the engine has to know of it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rigwright.facts import Fact
 
 Verdict = Literal["pass", "info", "warn", "fail", "unknown"]
 Source = Literal["", "rig", "inventory", "catalogue", "host", "peers", "past"]
-"""Where the expected value comes from: the rig, the inventory, the catalogue's data on a model, another value of the same
-host (the port above a GPU, the other version numbers), the other GPUs, or the host's last good run."""
+"""Where the expected value comes from: the rig, the inventory, the catalogue's data on a model, another value of the
+same host (the port above a GPU, the other version numbers), the other GPUs, or the host's last good run."""
 
 AGAIN = "fix the findings above, then run it again"
 """The fix of a check that could not run because of another failure."""
@@ -29,7 +29,8 @@ VERDICTS: tuple[Verdict, ...] = ("fail", "unknown", "warn", "info", "pass")
 
 
 class Finding(Struct, frozen=True):
-    """The result of a check for one subject: what it saw, what was expected and who says so, and the fix (a command or a hardware fix).
+    """The result of a check for one subject: what it saw, what was expected and who says so, and the fix (a command or
+    a hardware fix).
 
     `check` is MODULE.FUNCTION; the decorator sets it. `cause` names the most likely cause first. `symptom` is the
     catalogue's key, "" where the catalogue has none.
@@ -62,9 +63,9 @@ class Declaration(Struct, frozen=True, kw_only=True):
     `needs`: a fact without which it cannot be answered, read only after the program of that fact has run on request.
     `replaces`: a check that it replaces where both can be answered.
     `gpu_health`: it judges the present state of the GPUs, so `fleet.check` runs it on every host.
-    `follows`: symptoms, groups of symptoms ("ecc.") and checks whose findings explain a finding of this check on the same GPU, or
-    one about no single GPU. A finding with a symptom of its own follows from what consequences.yml says instead.
-    `past`: its findings are past events, so `follows` counts for all of them.
+    `follows`: symptoms, groups of symptoms ("ecc.") and checks whose findings explain a finding of this check on the
+    same GPU, or one about no single GPU. A finding with a symptom of its own follows from what consequences.yml says
+    instead. `past`: its findings are past events, so `follows` counts for all of them.
     """
 
     active: bool = False
@@ -146,13 +147,13 @@ def of_text(
 
 
 def unknown(check: str, subject: str, reason: str, fix: str = "") -> Finding:
-    """A finding for a check that the host cannot answer now, with cause and fix if the catalogue knows the reason; else with `fix`, which is
-    `invoke provision` if the reason names none."""
+    """A finding for a check that the host cannot answer now, with cause and fix if the catalogue knows the reason; else
+    with `fix`, which is `invoke provision` if the reason names none."""
     finding = of_text(reason, subject, reason, verdict="unknown", fix=fix or "invoke provision")
     return replace(finding, check=check)
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sorts findings: fail, unknown, warn, info, pass. Within a verdict the order of the playbook's checks stays, in which
-    root causes come first."""
+    """Sorts findings: fail, unknown, warn, info, pass. Within a verdict the order of the playbook's checks stays, in
+    which root causes come first."""
     return tuple(sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict)))

@@ -11,7 +11,8 @@ T = TypeVar("T", bound=Hashable)
 def common_gpus(bad: Collection[frozenset[T]], every: Collection[frozenset[T]]) -> tuple[T, ...]:
     """The GPUs that have a fault with all of their peers, two or more, on a machine where other pairs have none.
 
-    `bad`: the pairs with a fault. `every`: all pairs. () when every pair has a fault: the GPUs do not tell the cause then.
+    `bad`: the pairs with a fault. `every`: all pairs. () when every pair has a fault: the GPUs do not tell the cause
+    then.
     """
     if set(bad) == set(every):
         return ()
@@ -21,7 +22,8 @@ def common_gpus(bad: Collection[frozenset[T]], every: Collection[frozenset[T]]) 
 
 
 def faults(bad: Collection[frozenset[T]], every: Collection[frozenset[T]]) -> dict[frozenset[T], int]:
-    """The number of the fault of each bad pair: that of a common GPU, else that of all pairs that are connected with each other."""
+    """The number of the fault of each bad pair: that of a common GPU, else that of all pairs that are connected with
+    each other."""
     common = common_gpus(bad, every)
     found = {pair: at for pair in bad for at, gpu in reversed([*enumerate(common)]) if gpu in pair}
     waiting = [pair for pair in bad if pair not in found]

@@ -1,4 +1,5 @@
-"""What two GPUs of a machine are expected to be to each other: NVLinks, peers over PCIe, or neighbours through the host.
+"""What two GPUs of a machine are expected to be to each other: NVLinks, peers over PCIe, or neighbours through the
+host.
 
 Pure functions over the rig, the catalogue's models and the document of the peer-to-peer test.
 """
@@ -28,7 +29,8 @@ class Expected(Struct, frozen=True):
     """Of one ordered pair: the way (`nv2`, `nvswitch`, `pcie`, `host`, `x1`), how many NVLinks, and the figure.
 
     `granted`: must CUDA grant peer access? None: reports differ, or nobody knows, and it is measured.
-    `gb_s`: what a large copy reaches one way, None where nobody has said; `source`: who did. `why`: the rig's own words.
+    `gb_s`: what a large copy reaches one way, None where nobody has said; `source`: who did. `why`: the rig's own
+    words.
     """
 
     kind: Kind
@@ -78,7 +80,8 @@ class Machine(Struct, frozen=True):
 def machine(
     document: Document, rig: Rig | None, slots: Mapping[BusId, str] | None, device_ids: Mapping[str, str]
 ) -> Machine:
-    """The machine of a document; `slots` name its positions by bus id (those of a rig that has some, where the host names none), else the order of the GPUs.
+    """The machine of a document; `slots` name its positions by bus id (those of a rig that has some, where the host
+    names none), else the order of the GPUs.
 
     `device_ids`: PCI device ids by bus id.
     """

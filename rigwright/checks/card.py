@@ -20,17 +20,18 @@ from rigwright.facts.gpu import topology
 from rigwright.facts.gpu.health import Card
 
 WORN_OUT = 60
-"""From this number of retired pages a card is worn out and should be returned; the maximum is 64 (NVIDIA's page retirement;
-azurehpc 752)."""
+"""From this number of retired pages a card is worn out and should be returned; the maximum is 64 (NVIDIA's page
+retirement; azurehpc 752)."""
 
 
 _RETIRING = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
-"""Architectures that take a bad page of the memory out of use; later ones replace a bad row (NVIDIA, dynamic page retirement
-and GPU memory error management)."""
+"""Architectures that take a bad page of the memory out of use; later ones replace a bad row (NVIDIA, dynamic page
+retirement and GPU memory error management)."""
 
 
 def remaps_rows(card: Card) -> bool | None:
-    """Whether the GPU replaces bad rows of its memory, or retires pages; None if neither it nor the catalogue says so."""
+    """Whether the GPU replaces bad rows of its memory, or retires pages; None if neither it nor the catalogue says
+    so."""
     if card.remapped_uncorrected is not None or card.remap_pending is not None or card.remap_failed is not None:
         return True
     if card.retired_double_bit is not None or card.retirement_pending is not None:
@@ -78,8 +79,8 @@ _PARTS = {True: "remapped rows", False: "retired pages", None: "retired pages or
 
 @check(follows=("gpu.",))
 def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Cards of one model have the same memory and power range, unique serial numbers and UUIDs, and are the model of their
-    PCI id; a card with another card's VBIOS is not. card.equal compares their VBIOS versions."""
+    """Cards of one model have the same memory and power range, unique serial numbers and UUIDs, and are the model of
+    their PCI id; a card with another card's VBIOS is not. card.equal compares their VBIOS versions."""
     cards = [card for card in facts(gpu_health.cards) if not card.lost]
     groups: dict[str, list[Card]] = {}
     for card in cards:
@@ -116,7 +117,8 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
 class _Property(Struct, frozen=True):
     """A property in which GPUs of one model are compared: its values by bus id, the cause of a difference, and the fix.
 
-    `of_board`: it may differ between boards of different makers, so only boards with the same subsystem id are compared.
+    `of_board`: it may differ between boards of different makers, so only boards with the same subsystem id are
+    compared.
     """
 
     values: Mapping[str, str]
@@ -129,11 +131,12 @@ class _Property(Struct, frozen=True):
 def equal(
     facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None, ecc: Ecc | None = None
 ) -> Iterator[Finding]:
-    """GPUs of one model have the same number of active NVLinks, BAR1 size, PCIe lanes and ECC mode, and boards of one maker the
-    same VBIOS. The value of most GPUs is the norm; if no value has most of them, as with two GPUs, each GPU is named.
+    """GPUs of one model have the same number of active NVLinks, BAR1 size, PCIe lanes and ECC mode, and boards of one
+    maker the same VBIOS. The value of most GPUs is the norm; if no value has most of them, as with two GPUs, each GPU
+    is named.
 
-    NVLinks and lanes that the rig describes are judged by nvlink.up and pcie.links. Where a GPU is lost or uses MIG, NVLinks
-    are not compared. The ECC mode of a GPU for which `ecc` has one is judged by gpu.ecc_in_force."""
+    NVLinks and lanes that the rig describes are judged by nvlink.up and pcie.links. Where a GPU is lost or uses MIG,
+    NVLinks are not compared. The ECC mode of a GPU for which `ecc` has one is judged by gpu.ecc_in_force."""
     links, cards = facts.all(topology.nvlinks, gpu_health.cards)
     there = [card for card in cards if not card.lost]
     linked = there if rig is None and len(there) == len(cards) and not any(card.mig for card in there) else []
@@ -198,7 +201,8 @@ def _by_board(same: Sequence[Card]) -> Iterable[Sequence[Card]]:
 
 
 def _differences(same: Sequence[Card], entry: _Property, slots: dict[BusId, str] | None) -> Iterator[Finding]:
-    """A warning for each GPU with another value than most have; for every GPU if no value has more GPUs than any other."""
+    """A warning for each GPU with another value than most have; for every GPU if no value has more GPUs than any
+    other."""
     known = [(card, entry.values[card.bus_id]) for card in same if card.bus_id in entry.values]
     counts = Counter(value for _, value in known).most_common()
     if len(counts) < 2:
@@ -213,7 +217,8 @@ def _differences(same: Sequence[Card], entry: _Property, slots: dict[BusId, str]
 
 
 def _lanes_compare(rig: Rig | None, position: str) -> bool:
-    """Whether a position should have as many lanes as the others: not if the rig has narrow slots and this may be one."""
+    """Whether a position should have as many lanes as the others: not if the rig has narrow slots and this may be
+    one."""
     return rig is None or not rig.lanes or (position in rig.gpus and position not in rig.lanes)
 
 

@@ -11,7 +11,8 @@ from rigwright.facts import Facts, cpu
 
 @check()
 def governor(facts: Facts, *, cpu_governor: CpuGovernor | None = None) -> Iterator[Finding]:
-    """Every CPU has the frequency governor of the inventory; without one, none that keeps the lowest frequency while programs run."""
+    """Every CPU has the frequency governor of the inventory; without one, none that keeps the lowest frequency while
+    programs run."""
     policies = facts(cpu.policies)
     if not policies:
         seen, cause = "the kernel sets no CPU frequency", "a virtual machine, or the firmware sets it"

@@ -17,8 +17,8 @@ _CAPABILITY = "nvidia-smi --query-gpu=name,compute_cap --format=csv"
 
 @check(follows=("run.",))
 def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
-    """Each toolkit's nvcc reports its release, and the dynamic linker finds its runtime; the default is /usr/local/cuda, and its nvcc
-    is that of a login shell."""
+    """Each toolkit's nvcc reports its release, and the dynamic linker finds its runtime; the default is
+    /usr/local/cuda, and its nvcc is that of a login shell."""
     asked = [fact(release) for release in cuda.toolkits for fact in (toolkits.nvcc, toolkits.runtime)]
     in_shell, chosen, *found = facts.all(toolkits.login_nvcc, toolkits.alternative, *asked)
     for wanted, release, runtime in zip(cuda.toolkits, found[::2], found[1::2], strict=True):

@@ -110,7 +110,8 @@ def _moves(facts: Facts, version: str) -> str:
 
 @check()
 def patched(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
-    """The loaded driver and the pinned one have the fixes of NVIDIA's security bulletins, and their branch still gets fixes.
+    """The loaded driver and the pinned one have the fixes of NVIDIA's security bulletins, and their branch still gets
+    fixes.
 
     If not, a warning names the bulletin, and the release or the branch to move to."""
     loaded, bus, _ = facts.all(state.loaded_version, pci.gpus, files.file(pin_path(PIN)))

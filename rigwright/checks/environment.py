@@ -15,7 +15,8 @@ FULL_PERCENT = 80
 
 @check()
 def clean(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
-    """No file that programs read at their start (nccl.conf, environment, profile.d, ...) disables a transport of NCCL; other NCCL settings are reported."""
+    """No file that programs read at their start (nccl.conf, environment, profile.d, ...) disables a transport of NCCL;
+    other NCCL settings are reported."""
     settings = facts(nccl.settings)
     for setting in settings:
         if setting.switches_off:
@@ -41,7 +42,8 @@ def _cost(rig: Rig | None) -> str:
 
 @check()
 def not_stalled(facts: Facts) -> Iterator[Finding]:
-    """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU while programs use the GPUs, which stalls NCCL."""
+    """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU while programs use the GPUs, which
+    stalls NCCL."""
     running, holders = facts.all(threads.busy, gpu.holders)
     working = [entry for entry in holders if entry.works]
     busy = [entry for entry in running if entry.percent >= FULL_PERCENT]

@@ -14,7 +14,8 @@ from rigwright.facts.apt import dpkg
 
 @check()
 def equal(facts: Facts) -> Iterator[Finding]:
-    """With NVSwitches, the fabric manager is active and of exactly the loaded driver's version; without, it is not installed."""
+    """With NVSwitches, the fabric manager is active and of exactly the loaded driver's version; without, it is not
+    installed."""
     asked = (
         pci.gpus,
         pci.nvswitches,

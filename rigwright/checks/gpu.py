@@ -57,8 +57,8 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
 
 @check(follows=("gpu.", "module.", "power.", "run."))
 def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every GPU on the bus answers the driver: nvidia-smi lists it. Of one that the driver could not start, the finding has the
-    driver's own sentences in the kernel log."""
+    """Every GPU on the bus answers the driver: nvidia-smi lists it. Of one that the driver could not start, the finding
+    has the driver's own sentences in the kernel log."""
     seen: Sequence[Gpu] = ()
     none: NoGpus | None = None
     try:
@@ -89,7 +89,8 @@ def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterato
 
 
 def _not_started(at: str, seen: str, failure: StartFailure) -> Finding:
-    """The finding for a GPU that the driver could not start, with cause and fix of the first of its sentences that the catalogue knows."""
+    """The finding for a GPU that the driver could not start, with cause and fix of the first of its sentences that the
+    catalogue knows."""
     if failure.symptom:
         return of_symptom(failure.symptom, at, seen, "an answer", "host", verdict="fail")
     cause = "the driver could not start it, in words that the catalogue does not know"
@@ -100,9 +101,10 @@ def _not_started(at: str, seen: str, failure: StartFailure) -> Finding:
 def limits_in_force(
     facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None, guard: Any = None
 ) -> Iterator[Finding]:
-    """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks, which
-    no driver tells, the program's record of this boot and this driver load counts. A GPU without application clocks passes
-    without them, and the finding says so. Of a power limit that the guard of the host lowered in this boot, it says when."""
+    """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks,
+    which no driver tells, the program's record of this boot and this driver load counts. A GPU without application
+    clocks passes without them, and the finding says so. Of a power limit that the guard of the host lowered in this
+    boot, it says when."""
     guards = features.part("guard", "facts") if guard else None
     answer, bus, *more = facts.all(gpu.nvml, pci.gpus, *((guards.state,) if guards else ()))
     guarded = more[0] if more else None
@@ -145,7 +147,8 @@ def limits_in_force(
 
 @check(follows=("gpu.", "module.", "run."))
 def ecc_in_force(facts: Facts, *, ecc: Ecc, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """ECC of each GPU is on or off as the inventory says, now and after the next boot. A GPU without ECC passes where it is to be off."""
+    """ECC of each GPU is on or off as the inventory says, now and after the next boot. A GPU without ECC passes where
+    it is to be off."""
     modes, bus = facts.all(gpu.ecc_modes, pci.gpus)
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     for mode in modes:

@@ -32,7 +32,8 @@ def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
 
 @check(gpu_health=True)
 def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """No GPU has uncorrected memory errors or a pending page retirement or row remapping, and all its sensors can be read."""
+    """No GPU has uncorrected memory errors or a pending page retirement or row remapping, and all its sensors can be
+    read."""
     gpus, silent = _answering(facts(gpu_health.cards))
     bad = [(card, *ailment) for card in gpus for ailment in _ailments(card)]
     for card, key, seen, fix in bad:
@@ -49,7 +50,8 @@ def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
 
 
 def _ailments(card: Card) -> Iterator[tuple[str, str, str]]:
-    """The symptoms of a GPU, their descriptions, and fixes in place of the catalogue's ("": that one); the worst first."""
+    """The symptoms of a GPU, their descriptions, and fixes in place of the catalogue's ("": that one); the worst
+    first."""
     errors, corrected = card.ecc_since_load, card.ecc_since_load.corrected or 0
     if card.remap_failed:
         yield "ecc.remap_failed", "a bad row could not be replaced", ""
@@ -132,7 +134,8 @@ def _past_slowdown(card: Card) -> bool:
 
 
 def _brake(card: Card) -> tuple[str, str]:
-    """The symptom of a throttled GPU and its description. If the driver gives no exact reason, the temperature decides."""
+    """The symptom of a throttled GPU and its description. If the driver gives no exact reason, the temperature
+    decides."""
     warmth = f" at {card.temperature_c} C{_limit(card)}" if card.temperature_c is not None else ""
     if "hw_power_brake_slowdown" in card.throttle_reasons:
         return "power.brake", "slowed down by the power supply or the board"
@@ -147,7 +150,8 @@ def _brake(card: Card) -> tuple[str, str]:
 
 
 def _limit(card: Card) -> str:
-    """The threshold of the slowdown, or the degrees to the temperature limit where the GPU has no threshold (Ada and newer)."""
+    """The threshold of the slowdown, or the degrees to the temperature limit where the GPU has no threshold (Ada and
+    newer)."""
     if card.slowdown_c is not None:
         return f" (slowdown at {card.slowdown_c} C)"
     if card.tlimit_c is None:
@@ -157,7 +161,8 @@ def _limit(card: Card) -> str:
 
 
 NEAR_SLOWDOWN_C = 5
-"""Up to this number of degrees below the slowdown temperature an unexplained slowdown is attributed to heat (assumed)."""
+"""Up to this number of degrees below the slowdown temperature an unexplained slowdown is attributed to heat
+(assumed)."""
 LOADED_PERCENT = 50
 HOTTER_C = 12
 """From this difference to the other GPUs, or to its last good run, a GPU's temperature is a finding (assumed)."""
@@ -219,8 +224,8 @@ def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """The kernel log has no error of the driver (Xid) since the boot. Each one is reported once, with its count.
     Fatal errors of NVSwitches (SXid) are reported too.
 
-    A past error is a warning; other checks say whether the GPU is still affected. A GPU that was off the bus and answers
-    again is reported as that. Errors of programs are information."""
+    A past error is a warning; other checks say whether the GPU is still affected. A GPU that was off the bus and
+    answers again is reported as that. Errors of programs are information."""
     lines = facts(kernel_log.kernel)
     errors = kernel_log.xids(lines)
     counted, switches = _counted(errors), _counted(kernel_log.fatal_sxids(lines))

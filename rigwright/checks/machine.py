@@ -34,7 +34,8 @@ ROUNDING = 0.02
 def unchanged(
     facts: Facts, *, earlier: Past | None = None, rig: Rig | None = None, slots: dict[BusId, str] | None = None
 ) -> Iterator[Finding]:
-    """The host has no less memory, memory modules, processors and GPUs than in its last good run, which the history has.
+    """The host has no less memory, memory modules, processors and GPUs than in its last good run, which the history
+    has.
 
     gpu.present reports missing GPUs at named positions of the rig."""
     here = now(facts)
@@ -108,7 +109,8 @@ def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator
 
 @check()
 def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
-    """The disks have enough free space: `free_mib` names directories (/, /boot, /var, /usr, /run) and the MiB that must be free.
+    """The disks have enough free space: `free_mib` names directories (/, /boot, /var, /usr, /run) and the MiB that must
+    be free.
 
     The fix of a full /boot names the old kernels that can be removed.
     """
@@ -142,7 +144,8 @@ _UNITS = lazy_re.compile(r"systemd-modules-load|nvidia-[\w@.-]+|gpu-limits\S*|dk
 
 @check(follows=("run.", "driver.", "module.", "branch.", "secureboot.", "dkms.", "gpu.", "fm."))
 def units(facts: Facts) -> Iterator[Finding]:
-    """No unit of systemd that loads modules, or that belongs to the driver or to rigwright, has failed. Other failed units are information."""
+    """No unit of systemd that loads modules, or that belongs to the driver or to rigwright, has failed. Other failed
+    units are information."""
     failed = facts(systemd.failed)
     ours = [name for name in failed if _UNITS.match(name)]
     others = [name for name in failed if name not in ours]
@@ -159,7 +162,8 @@ def units(facts: Facts) -> Iterator[Finding]:
 
 @check()
 def logged_errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The kernel logged no errors of the main memory, no machine checks, and no access that the IOMMU refused since the boot."""
+    """The kernel logged no errors of the main memory, no machine checks, and no access that the IOMMU refused since the
+    boot."""
     lines = facts(kernel_log.kernel)
     errors, faults = kernel_log.hardware_errors(lines), kernel_log.iommu_faults(lines)
     for of_memory, corrected in ((True, False), (False, False), (True, True), (False, True)):

@@ -15,8 +15,8 @@ from rigwright.facts.memory import Module
 
 @check()
 def modules(facts: Facts) -> Iterator[Finding]:
-    """Every memory module runs at the speed that it is made for; modules of several sizes or speeds are reported, and channels with fewer modules
-    than others, as the names of the slots tell them."""
+    """Every memory module runs at the speed that it is made for; modules of several sizes or speeds are reported, and
+    channels with fewer modules than others, as the names of the slots tell them."""
     slots = facts(memory.modules)
     found = [one for one in slots or () if one.size_mib]
     if not found:
@@ -46,7 +46,8 @@ def modules(facts: Facts) -> Iterator[Finding]:
 
 
 def _channels(slots: Sequence[Module]) -> Iterator[Finding]:
-    """A finding if channels have different numbers of modules. Nothing where a slot's name tells no channel: then none is known."""
+    """A finding if channels have different numbers of modules. Nothing where a slot's name tells no channel: then none
+    is known."""
     names = {one.channel for one in slots}
     if "" in names or len(names) < 2:
         return
@@ -75,7 +76,8 @@ NEARLY = 0.9
 
 @check()
 def beside_gpus(facts: Facts) -> Iterator[Finding]:
-    """Reports the host's memory beside that of all GPUs: with less, a checkpoint of all GPUs at once does not fit (assumed; frameworks differ)."""
+    """Reports the host's memory beside that of all GPUs: with less, a checkpoint of all GPUs at once does not fit
+    (assumed; frameworks differ)."""
     pages, gpus = facts.all(memory.huge_pages, pci.gpus)
     models = [catalogue.model_of(one.device_id) for one in gpus]
     sizes = [model.memory_mib if model else None for model in models]

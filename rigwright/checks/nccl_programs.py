@@ -1,4 +1,5 @@
-"""Checks of NVIDIA's nccl-tests on the GPUs. Only with `verify --tags p2p --nccl-tests`; they read the document of these programs."""
+"""Checks of NVIDIA's nccl-tests on the GPUs. Only with `verify --tags p2p --nccl-tests`; they read the document of
+these programs."""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ class _Gpu(Struct, frozen=True):
         return sum(link.gb_s is not None and link.peer == peer.bus_id for link in self.links)
 
     def least(self, whole: bool) -> int:
-        """How many links must be up. `whole`: every GPU answers; else nobody knows without a rig where a link that is down ends."""
+        """How many links must be up. `whole`: every GPU answers; else nobody knows without a rig where a link that is
+        down ends."""
         if self.most is not None:
             return self.most
         return len(self.links) if self.up and whole else 0
@@ -66,7 +67,8 @@ class _Gpu(Struct, frozen=True):
 
 @check()
 def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every GPU has as many active NVLinks as the rig says for its position; without a rig, all of its links or none (no bridge).
+    """Every GPU has as many active NVLinks as the rig says for its position; without a rig, all of its links or none
+    (no bridge).
 
     A link that is down is one finding with both of its GPUs, where the driver says which GPUs the active links connect.
     Links to a missing GPU are reported by gpu.present, links to a GPU that does not answer by gpu.answering.
@@ -99,7 +101,8 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
 def _wanted_pairs(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Mapping[frozenset[str], int] | None:
     """How many links each pair of bus ids must have; None if nobody knows which GPUs a link that is down connects.
 
-    Without a rig all connected pairs must have as many as the best one, if that makes as many missing ends on each GPU as are down.
+    Without a rig all connected pairs must have as many as the best one, if that makes as many missing ends on each GPU
+    as are down.
     """
     if not all(link.peer for gpu in gpus for link in gpu.links if link.gb_s is not None):
         return None
@@ -120,7 +123,8 @@ def _active(a: _Gpu, b: _Gpu) -> int:
 
 
 def _of_pairs(gpus: Sequence[_Gpu], wanted: Mapping[frozenset[str], int], told: bool) -> Iterator[Finding]:
-    """A finding for each pair with too few links; one for a GPU with too few to all others, and one if all pairs have too few."""
+    """A finding for each pair with too few links; one for a GPU with too few to all others, and one if all pairs have
+    too few."""
     ends = {pair: [gpu for gpu in gpus if gpu.bus_id in pair] for pair in wanted}
     active = {pair: _active(a, b) for pair, (a, b) in ends.items()}
     few = [pair for pair, links in wanted.items() if active[pair] < links]
@@ -142,7 +146,8 @@ def _of_pairs(gpus: Sequence[_Gpu], wanted: Mapping[frozenset[str], int], told: 
 
 
 def _of_gpus(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Iterator[Finding]:
-    """What is wrong where nobody knows which GPUs a link connects: with NVSwitches a finding for each GPU, else one for all."""
+    """What is wrong where nobody knows which GPUs a link connects: with NVSwitches a finding for each GPU, else one for
+    all."""
     few = [(gpu, least) for gpu in gpus if gpu.up < (least := gpu.least(whole))]
     each = [[entry] for entry in few] if rig and rig.nvswitches else [few] if few else []
     for same in each:
@@ -166,7 +171,8 @@ def _too_few(subject: str, seen: str, expected: str, told: bool) -> Finding:
 
 
 def _wanted(rig: Rig | None, position: str, device_id: str, there: Collection[str]) -> int | None:
-    """The links that the rig has between a position and positions with a GPU; None if the rig or the position is unknown."""
+    """The links that the rig has between a position and positions with a GPU; None if the rig or the position is
+    unknown."""
     if rig is None:
         return None
     if rig.nvswitches:

@@ -10,7 +10,8 @@ from msgspec import Struct
 from rigwright.facts.gpu.figures import Dated, GpuFigures
 
 SLOWER = 0.05
-"""From this share on a GPU is slower than it was, with the same settings (assumed: two stresses of a sound card differ by 1 or 2 %)."""
+"""From this share on a GPU is slower than it was, with the same settings (assumed: two stresses of a sound card differ
+by 1 or 2 %)."""
 SLOWER_MEMORY = 0.10
 """The same for copies within its memory (assumed)."""
 SLOWER_LINK = 0.25
@@ -18,7 +19,8 @@ SLOWER_LINK = 0.25
 SAME_POWER_W = 1.0
 """Up to this difference two power limits are the same: drivers round them (assumed)."""
 LONGER = 3.0
-"""From this factor on two stresses are of different lengths: a GPU that computes for longer gets warmer, and its clock lower (assumed)."""
+"""From this factor on two stresses are of different lengths: a GPU that computes for longer gets warmer, and its clock
+lower (assumed)."""
 SAME_CLOCK = 0.02
 """Up to this share two clocks count as the same (assumed)."""
 HOTTER_C = 8
@@ -26,10 +28,12 @@ HOTTER_C = 8
 
 
 class Difference(Struct, frozen=True):
-    """What differs most between a GPU now and then, `at` (ISO 8601). `by`: the share that it is slower, negative where it is faster.
+    """What differs most between a GPU now and then, `at` (ISO 8601). `by`: the share that it is slower, negative where
+    it is faster.
 
-    `settings`: what was set otherwise then, in words; () where the speeds can be compared. `clock`: the share of its clock then, None where
-    one of them is not known or the clock has no part in it. `hotter_c`: degrees more than then. `slowed_by`: why its clock is lowered now.
+    `settings`: what was set otherwise then, in words; () where the speeds can be compared. `clock`: the share of its
+    clock then, None where one of them is not known or the clock has no part in it. `hotter_c`: degrees more than then.
+    `slowed_by`: why its clock is lowered now.
     """
 
     name: str
@@ -52,7 +56,8 @@ class Difference(Struct, frozen=True):
 
     @property
     def brief(self) -> str:
-        """`13.2 TFLOPS: 6% slower than on 2026-05-12 at the same power limit`, or with what was set otherwise: at most two settings."""
+        """`13.2 TFLOPS: 6% slower than on 2026-05-12 at the same power limit`, or with what was set otherwise: at most
+        two settings."""
         more = f"; and {len(self.settings) - 2} other settings" if len(self.settings) > 2 else ""
         settings = f": {'; '.join(self.settings[:2])}{more}" if self.settings else " at the same power limit"
         return f"{self.now:.1f} {self.unit}: {self._how} than {on_day(self.at)}{settings}"
@@ -69,9 +74,11 @@ def on_day(at: str) -> str:
 
 
 def difference(now: GpuFigures, before: Sequence[Dated]) -> Difference | None:
-    """How much slower a GPU is than in the fastest of its earlier stresses with the same settings; None: not by a share that counts.
+    """How much slower a GPU is than in the fastest of its earlier stresses with the same settings; None: not by a share
+    that counts.
 
-    Where none had the same settings, the difference from the newest one in either direction, with the settings that differ.
+    Where none had the same settings, the difference from the newest one in either direction, with the settings that
+    differ.
     """
     alike = [one for one in before if not other_settings(now, one.figures)]
     if alike:

@@ -21,8 +21,8 @@ from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.facts.nccl.p2p_test import Document, Pair, SendRecvResult
 
 FAR = 0.65
-"""Below this share of its figure a pair, or an all-reduce, is broken: one of two NVLinks down leaves a half; good machines are
-within a fifth."""
+"""Below this share of its figure a pair, or an all-reduce, is broken: one of two NVLinks down leaves a half; good
+machines are within a fifth."""
 FAR_THROUGH_HOST = 0.5
 """The same for a copy through host memory, whose two halves do not overlap with every driver."""
 FAR_QUICK = 0.4
@@ -34,8 +34,8 @@ MORE_SHM = "sudo mount -o remount,size=50% /dev/shm (a container: --shm-size=1g)
 class Judged(Struct, frozen=True):
     """The finding on a pair, still without its subject, and its speeds in GB/s.
 
-    `gb_s`: what was measured while no other pair transferred. `other_gb_s`: the same the other way (through the host, or with P2P
-    off). `round_gb_s`: what was measured only in a round, for a pair that was not measured alone.
+    `gb_s`: what was measured while no other pair transferred. `other_gb_s`: the same the other way (through the host,
+    or with P2P off). `round_gb_s`: what was measured only in a round, for a pair that was not measured alone.
     """
 
     finding: Finding
@@ -85,9 +85,9 @@ def _is_slow(gb_s: float, expected: Expected, document: Document) -> bool:
 def _fast_enough(pair: Pair, expected: Expected, document: Document) -> bool:
     """Whether the copy of a pair that was not measured alone cannot be broken.
 
-    Other transfers only make a copy slower, so a speed in a round that is no failure proves as much as one measured alone. A
-    lower one may be the round's: then a pair of the same kind that is fast enough alone stands for it, because the test measures
-    each pair alone whose round was slower than that of others of its kind.
+    Other transfers only make a copy slower, so a speed in a round that is no failure proves as much as one measured
+    alone. A lower one may be the round's: then a pair of the same kind that is fast enough alone stands for it, because
+    the test measures each pair alone whose round was slower than that of others of its kind.
     """
     if pair.bytes and pair.bytes.round_gb_s is not None and not _is_slow(pair.bytes.round_gb_s, expected, document):
         return True
@@ -136,7 +136,8 @@ def _refused_nvlink(seen: str, wanted: str, expected: Expected) -> Judged:
 
 
 def _without_nvswitch(finding: Finding) -> Finding:
-    """The finding of peers that are refused over NVLink, for GPUs that are linked directly: there is no fabric manager."""
+    """The finding of peers that are refused over NVLink, for GPUs that are linked directly: there is no fabric
+    manager."""
     cause = "The link is up. One of its GPUs needs a reset, or is broken."
     fix = (
         "nvidia-smi topo -p2p n shows the refused pairs; cold boot (sudo poweroff, mains off for 30 seconds); if it stays: swap the "
@@ -161,7 +162,8 @@ def _refused(pair: Pair, expected: Expected, host: float | None) -> Judged:
 
 
 def blamed(driver: str | None, key: str) -> str:
-    """The symptom of GPUs that hang or get wrong data: that of the driver's branch where it is known for both, else `key`."""
+    """The symptom of GPUs that hang or get wrong data: that of the driver's branch where it is known for both, else
+    `key`."""
     return "branch.peer_to_peer_545" if (driver or "").startswith("545.") else key
 
 
@@ -234,10 +236,11 @@ def _past_p2p(pair: Pair, expected: Expected, result: SendRecvResult) -> Finding
 
 
 def grouped(judged: Sequence[tuple[Pair, Judged]], known: Machine, other: str, document: Document) -> Iterator[Finding]:
-    """One finding for each different verdict and fault, with its pairs and the range of their bandwidths; `other` names the second.
+    """One finding for each different verdict and fault, with its pairs and the range of their bandwidths; `other` names
+    the second.
 
-    Pairs of one GPU that has the fault with all others are one fault, and so are pairs that are connected with each other, and all
-    pairs if none is well.
+    Pairs of one GPU that has the fault with all others are one fault, and so are pairs that are connected with each
+    other, and all pairs if none is well.
     """
     groups: dict[tuple[object, ...], list[tuple[Pair, Judged]]] = {}
     bad = {_ends(pair) for pair, verdict in judged if verdict.finding.verdict in ("fail", "warn")}
@@ -264,7 +267,8 @@ def _ends(pair: Pair) -> frozenset[int]:
 
 
 def _speeds(judged: Sequence[Judged]) -> str:
-    """The range of the speeds, those of pairs that were measured only in rounds apart: `48 GB/s (2 alone), 47 GB/s in rounds (10)`."""
+    """The range of the speeds, those of pairs that were measured only in rounds apart: `48 GB/s (2 alone), 47 GB/s in
+    rounds (10)`."""
     alone, rounds = [one.gb_s for one in judged if one.gb_s], [one.round_gb_s for one in judged if one.round_gb_s]
     speed, in_rounds = _range(alone), _range(rounds)
     if not rounds:
@@ -319,7 +323,8 @@ def left_behind(pids: Sequence[int]) -> Iterator[Finding]:
 
 @check(active=True, follows=("gpu.", "ecc.", "module.", "fm."))
 def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The test finished, found every GPU and correct data in each GPU's memory, and left no process; no round failed by itself."""
+    """The test finished, found every GPU and correct data in each GPU's memory, and left no process; no round failed by
+    itself."""
     document = facts(nccl.tested)
     yield from left_behind(document.left_behind)
     if document.outcome == "could not run":
@@ -375,7 +380,8 @@ def _why_not(error: str) -> tuple[str, str]:
 
 @check(active=True, follows=(ran, *_WAYS))
 def copies(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """For every pair of GPUs, CUDA grants peer access if expected, and copies have correct data and the rig's bandwidth."""
+    """For every pair of GPUs, CUDA grants peer access if expected, and copies have correct data and the rig's
+    bandwidth."""
     document, known = _seen(facts, rig, slots)
     if document.outcome == "could not run":
         return
@@ -400,7 +406,8 @@ def _box(document: Document, known: Machine) -> Iterator[Finding]:
 
 @check(active=True, follows=(ran, copies, *_WAYS))
 def collective(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """NCCL uses the expected transport between every pair, its data is correct, nothing hangs, and all-reduce is fast enough."""
+    """NCCL uses the expected transport between every pair, its data is correct, nothing hangs, and all-reduce is fast
+    enough."""
     document, known = _seen(facts, rig, slots)
     if document.outcome == "could not run":
         return
@@ -467,7 +474,8 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
 
 @check(active=True, replaces=environment.clean)
 def settings(facts: Facts) -> Iterator[Finding]:
-    """No NCCL setting is left in a file that logins, services or NCCL read; a setting is reported with its measured cost."""
+    """No NCCL setting is left in a file that logins, services or NCCL read; a setting is reported with its measured
+    cost."""
     document, in_files = facts.all(nccl.tested, nccl.settings)
     own = [
         each

@@ -13,17 +13,18 @@ from rigwright.facts import Facts, pcie, system
 from rigwright.facts.pcie import Function, Link
 
 AWAKE = 5
-"""Up to this performance state a GPU's link runs at full speed (P0 and P2 under load, in every output that was examined)."""
+"""Up to this performance state a GPU's link runs at full speed (P0 and P2 under load, in every output that was
+examined)."""
 
 GB_S_OF_LANE = {1: 0.2, 2: 0.4, 3: 0.79, 4: 1.57, 5: 3.15, 6: 6.3}
-"""The bandwidth of a lane by generation, GB/s: 0.8 of its line rate, as measured over Gen3 x1 (0.8), Gen3 x16 (12 to 13) and
-Gen4 x16 (25)."""
+"""The bandwidth of a lane by generation, GB/s: 0.8 of its line rate, as measured over Gen3 x1 (0.8), Gen3 x16 (12 to
+13) and Gen4 x16 (25)."""
 
 
 @check()
 def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every GPU's link has the lanes and, if the GPU is active, the speed that the card and the port above it support; so has
-    every link above it. A slot with fewer lanes than the card is reported with its bandwidth."""
+    """Every GPU's link has the lanes and, if the GPU is active, the speed that the card and the port above it support;
+    so has every link above it. A slot with fewer lanes than the card is reported with its bandwidth."""
     functions, states = facts.all(pcie.functions, pcie.states)
     gpus = [function for function in functions.values() if function.is_gpu]
     fine: Counter[str] = Counter()
@@ -169,7 +170,8 @@ MANY = 100
 
 @check()
 def errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The kernel counted no transmission errors (AER) at the GPUs and the ports above them, or only a few corrected ones."""
+    """The kernel counted no transmission errors (AER) at the GPUs and the ports above them, or only a few corrected
+    ones."""
     functions = facts(pcie.functions)
     counted = [function for function in functions.values() if function.corrected_errors is not None]
     bad = [function for function in counted if (function.corrected_errors or 0) >= MANY or function.uncorrected_errors]

@@ -1,7 +1,7 @@
 """Problems: the findings that have one cause, on one GPU or on the machine, with one fix.
 
-Findings are the evidence. A finding belongs to the problem of another one if it follows from that: by consequences.yml for a
-finding with a symptom, by what its check declares (`follows`) for one without.
+Findings are the evidence. A finding belongs to the problem of another one if it follows from that: by consequences.yml
+for a finding with a symptom, by what its check declares (`follows`) for one without.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _LONGEST = 100
 class Problem(Struct, frozen=True):
     """One cause with its consequences.
 
-    `gpus`: the GPUs that have it, by position or bus id, () for the machine. `short`: what is wrong in a few words. `steps`: the
-    fix. `findings`: the evidence, the cause first.
+    `gpus`: the GPUs that have it, by position or bus id, () for the machine. `short`: what is wrong in a few words.
+    `steps`: the fix. `findings`: the evidence, the cause first.
     """
 
     verdict: Verdict
@@ -164,7 +164,8 @@ class _Gpus:
         self._names = {*self._position.values()}
 
     def of(self, finding: Finding) -> frozenset[str]:
-        """The positions, or bus ids of GPUs without one; of several pairs the GPU that all of them have. Empty: nobody knows.
+        """The positions, or bus ids of GPUs without one; of several pairs the GPU that all of them have. Empty: nobody
+        knows.
 
         A GPU that the driver only numbers (`GPU 2`), because it lost it, is _NUMBERED."""
         pairs = [self._in(part) for part in finding.subject.split(", ")]
@@ -180,7 +181,8 @@ class _Gpus:
 
 
 def _causes(number: int, bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[int]:
-    """The findings from which a finding follows; those with its symptom first, then those on its own GPUs, then those of the machine."""
+    """The findings from which a finding follows; those with its symptom first, then those on its own GPUs, then those
+    of the machine."""
     effect = bad[number]
     causes = [
         at
@@ -212,7 +214,8 @@ def _explains(cause: Finding, effect: Finding) -> bool:
 
 @cache
 def _declaration(check: str) -> Declaration | None:
-    """What the check of a finding declares, also if the finding comes from a document and the check did not run here."""
+    """What the check of a finding declares, also if the finding comes from a document and the check did not run
+    here."""
     submodules.load("rigwright.checks", check.partition(".")[0])
     return declared(check)
 
@@ -241,7 +244,8 @@ def _key(finding: Finding) -> tuple[str, ...]:
 
 
 def _apart(same: Sequence[int], bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[tuple[int, ...]]:
-    """Roots that say the same, by the GPU that they are about, or by the pair of GPUs; of more than MANY, all are one."""
+    """Roots that say the same, by the GPU that they are about, or by the pair of GPUs; of more than MANY, all are
+    one."""
     from rigwright import catalogue
 
     known = catalogue.all_symptoms().get(bad[same[0]].symptom)
@@ -329,8 +333,8 @@ def judge(
 ) -> Judgement | None:
     """The verdict on a machine in one sentence; None if no check ran.
 
-    `error`: the message that stopped the run on the host. `answered`: whether the host could be reached. `owed`: how many of the
-    warnings say that a test is owed.
+    `error`: the message that stopped the run on the host. `answered`: whether the host could be reached. `owed`: how
+    many of the warnings say that a test is owed.
     """
     if not answered:
         return Judgement("unknown", "Not known: the host does not answer")
@@ -378,8 +382,8 @@ def _refusal(failed: Sequence[Problem]) -> str:
 
 
 def _titles(made: Sequence[Problem]) -> list[str]:
-    """The titles of problems. A difference from the past and from the peers that is the same value has one title, with both that were
-    expected: `kernel: 6.8.0-71, expected 6.8.0-60 (past), 5.15.0-130 (peers)`."""
+    """The titles of problems. A difference from the past and from the peers that is the same value has one title, with
+    both that were expected: `kernel: 6.8.0-71, expected 6.8.0-60 (past), 5.15.0-130 (peers)`."""
     alike: dict[tuple[object, ...], list[Problem]] = {}
     for number, problem in enumerate(made):
         root = problem.findings[0]

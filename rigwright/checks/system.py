@@ -11,7 +11,8 @@ from rigwright.facts import Facts, system
 
 @check()
 def ulimits_in_force(facts: Facts, *, ulimits: Ulimits) -> Iterator[Finding]:
-    """A new login of the user who logs in has the limits of the inventory, and so have services that set none of their own."""
+    """A new login of the user who logs in has the limits of the inventory, and so have services that set none of their
+    own."""
     now = facts(system.login_limits)
     rows: list[tuple[str, int | None, int | None, str, bool]] = []
     if ulimits.memlock is not None:

@@ -35,8 +35,8 @@ def answer(
 ) -> int:
     """Writes the answer of a command, or its error; returns the exit code.
 
-    With `--json FILE` the document goes to FILE besides the text; with `--json -` it goes to stdout in place of the text.
-    An error is one message on stderr, and the `error` of the document, which then has `on_error` for its data.
+    With `--json FILE` the document goes to FILE besides the text; with `--json -` it goes to stdout in place of the
+    text. An error is one message on stderr, and the `error` of the document, which then has `on_error` for its data.
     `find` may write to the console itself.
     """
     target = getattr(options, "json", "")

@@ -34,7 +34,8 @@ class Command(Task[Any]):
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """The flags for Invoke's parser. After `COMMAND --help` none is positional, or the parser takes `--help` as its value."""
+        """The flags for Invoke's parser. After `COMMAND --help` none is positional, or the parser takes `--help` as its
+        value."""
         fields = self.options.fields()
         self.optional = tuple(field.name for field in fields if field.metadata["without_value"])
         self.help = {field.name: field.metadata["help"] for field in fields}
@@ -45,7 +46,8 @@ class Command(Task[Any]):
         return arguments
 
     def __call__(self, *_context: Any, **given: Any) -> int:
-        """Runs the command with the flags that were typed. Raises Exit with its code, and with its message, when that is not 0."""
+        """Runs the command with the flags that were typed. Raises Exit with its code, and with its message, when that
+        is not 0."""
         self.times_called += 1
         code, message = execute(self.options, given, self.body)
         if code:

@@ -23,10 +23,11 @@ def run(options: CommandOptions) -> int:
 def execute(
     options: type[CommandOptions], given: dict[str, Any], body: Callable[..., int] | None = None
 ) -> tuple[int, str]:
-    """Runs a command with the values of its flags; returns its exit code, and the message of an error that is still to be shown.
+    """Runs a command with the values of its flags; returns its exit code, and the message of an error that is still to
+    be shown.
 
-    SIGTERM and SIGHUP interrupt it as Ctrl-C does. A text that could not be written, as to a full disk, is an error. `body` gets the values
-    in place of the command.
+    SIGTERM and SIGHUP interrupt it as Ctrl-C does. A text that could not be written, as to a full disk, is an error.
+    `body` gets the values in place of the command.
     """
     try:
         for field in options.fields():

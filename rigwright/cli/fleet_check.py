@@ -48,7 +48,8 @@ FACTS: tuple[Fact[Any], ...] = (
 
 
 def fleet_check(options: FleetCheckOptions) -> int:
-    """Prints a line for each host and its differences; returns the exit code: 2 for a difference, 3 when a host does not answer."""
+    """Prints a line for each host and its differences; returns the exit code: 2 for a difference, 3 when a host does
+    not answer."""
     return runner.run(options, lambda _run_id: fleet_command(options, _look_at_all, _check, tags=options.tag_names))
 
 
@@ -60,7 +61,8 @@ def fleet_command(
     tags: frozenset[str] = frozenset(),
     checks_only: Callable[[Any], bool] = lambda _host: False,
 ) -> runner.HostCommand:
-    """A command for all hosts that shows no events and continues past hosts with mistakes. Raises UsageError for the time."""
+    """A command for all hosts that shows no events and continues past hosts with mistakes. Raises UsageError for the
+    time."""
     since = parse_time(options.since) if options.since else None
     return runner.HostCommand(
         dataclasses.replace(options, host=options.host or "all"),
@@ -84,7 +86,8 @@ def _check(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> N
 
 
 def _look(job: HostJob) -> Iterator[HostResult]:
-    """Plans the steps and checks the health of the GPUs; reads all facts that are compared. Findings that pass are left out."""
+    """Plans the steps and checks the health of the GPUs; reads all facts that are compared. Findings that pass are left
+    out."""
     checks = verify.answerable(job.bound.checks, job.run, tested=False)
     health = verify.CheckEvaluation(job.run, [check for check in checks if check.declared.gpu_health])
     job.run.prefetch((*FACTS, *health.evaluate()))
@@ -95,7 +98,8 @@ def _look(job: HostJob) -> Iterator[HostResult]:
 
 
 class RecordedIds:
-    """The ids that the machines of hosts have in the history; all machines of the history are read once, when the ids are first asked for."""
+    """The ids that the machines of hosts have in the history; all machines of the history are read once, when the ids
+    are first asked for."""
 
     def __init__(self, jobs: Sequence[HostJob]) -> None:
         self._jobs = jobs
@@ -111,7 +115,8 @@ class RecordedIds:
 def compare(
     jobs: Sequence[HostJob], since: datetime.datetime | None, text: Any, ids: RecordedIds | None = None
 ) -> None:
-    """Adds to every report the findings of what differs from its past (then, or when it was last as expected) and from its peers.
+    """Adds to every report the findings of what differs from its past (then, or when it was last as expected) and from
+    its peers.
 
     Without a history a warning is written, and only peers are compared. `ids`: of these hosts, and others of the run.
     """

@@ -195,7 +195,8 @@ def _free(name: str, known: Inventory | None) -> None:
 
 
 def _updated(options: InitOptions, folder: Path, known: Inventory | None, console: Console) -> None:
-    """Shows which GPUs of a host of the inventory changed, and with --update writes that. Raises UsageError, InputError."""
+    """Shows which GPUs of a host of the inventory changed, and with --update writes that. Raises UsageError,
+    InputError."""
     host = known.hosts.get(options.host) if known else None
     if known is None or host is None or init_draft.PLACEHOLDER.fullmatch(host.address):
         found = f"is missing, and {folder} has no host '{options.host}'"
@@ -295,7 +296,8 @@ def _every_rig(folder: Path) -> list[Rig]:
 
 
 def _file_of(host: Host, key: str, folder: Path) -> Path:
-    """The file of host_vars/ that sets a variable of the host, or that should. Raises UsageError where another file sets it."""
+    """The file of host_vars/ that sets a variable of the host, or that should. Raises UsageError where another file
+    sets it."""
     path = folder / "host_vars" / f"{host.name}.yml"
     if key not in host.variables:
         others = inventory.host_variables(folder, host.name)
@@ -327,7 +329,8 @@ def _unlisted(seen: Seen, options: InitOptions) -> HostError:
 def _without_rig(
     options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date
 ) -> dict[Path, str]:
-    """The host's variables for a machine with GPUs that the catalogue knows nothing of. Raises HostError, UsageError."""
+    """The host's variables for a machine with GPUs that the catalogue knows nothing of. Raises HostError,
+    UsageError."""
     branch = options.driver or seen.loaded.partition(".")[0]
     if branch not in catalogue.branches():
         raise _unlisted(seen, options)
@@ -360,7 +363,8 @@ def _without_rig(
 def _described(
     options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date
 ) -> dict[Path, str]:
-    """The texts of the files to write: the variables of the host, and a rig when no known one matches. Raises UsageError."""
+    """The texts of the files to write: the variables of the host, and a rig when no known one matches. Raises
+    UsageError."""
     files: dict[Path, str] = {}
     if seen.unlisted:
         return _without_rig(options, folder, seen, console, today)
@@ -396,7 +400,8 @@ def _described(
 
 
 def _display(seen: Seen, console: Console) -> bool | None:
-    """The value of `display` of the driver: true for a machine with graphical sessions; asked for where only the screen is on a GPU.
+    """The value of `display` of the driver: true for a machine with graphical sessions; asked for where only the screen
+    is on a GPU.
 
     None for any other machine, and where nobody can be asked; `plan` then names the choice.
     """
@@ -535,7 +540,8 @@ def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
 
 
 def _supply_w(options: InitOptions) -> int:
-    """The watts of the power supply, from --supply-w or asked for; 0 when not known. Raises UsageError for an invalid --supply-w."""
+    """The watts of the power supply, from --supply-w or asked for; 0 when not known. Raises UsageError for an invalid
+    --supply-w."""
     expected = "watts from 50 to 20000, such as 1600"
     if options.supply_w:
         if (watts := _watts(options.supply_w)) is None:
@@ -557,7 +563,8 @@ def _watts(text: str) -> int | None:
 
 
 def offer(address: str, inventory_path: str) -> str:
-    """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a terminal."""
+    """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a
+    terminal."""
     name = prompt.answer(f"{address} is not in the inventory. A name to describe it under (Enter: leave it) ")
     options = InitOptions(
         host=name,

@@ -26,7 +26,8 @@ PLACEHOLDER = lazy_re.compile(r"(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+")
 
 
 def matching(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tuple[Rig, ...]:
-    """The rigs that a machine with these GPUs can be: those that know its board, or else those that name none of their own.
+    """The rigs that a machine with these GPUs can be: those that know its board, or else those that name none of their
+    own.
 
     Where the machine does not say what it is, every rig with these GPUs.
     """
@@ -49,8 +50,8 @@ def _has_board(rig: Rig, board: Board) -> bool:
 
 
 def slots(rig: Rig, gpus: Mapping[str, Model]) -> dict[str, str]:
-    """A position for every bus id, the lower id first; `gpus` are models by bus id. Raises UsageError for a GPU that the
-    rig has no position for."""
+    """A position for every bus id, the lower id first; `gpus` are models by bus id. Raises UsageError for a GPU that
+    the rig has no position for."""
     free = dict(rig.gpus)
     positions: dict[str, str] = {}
     for bus_id, model in sorted(gpus.items()):
@@ -81,9 +82,9 @@ def rig_text(
     branch: str = "",
     named: Mapping[str, str] | None = None,
 ) -> str:
-    """A rig file for a machine that no rig matches. `supply_w` 0: not known. `branch`: the owner's choice of the driver.
-    `named`: positions by bus id. Raises HostError when its GPUs do not fit together or do not run on the branch, or no
-    CUDA toolkit is known for them."""
+    """A rig file for a machine that no rig matches. `supply_w` 0: not known. `branch`: the owner's choice of the
+    driver. `named`: positions by bus id. Raises HostError when its GPUs do not fit together or do not run on the
+    branch, or no CUDA toolkit is known for them."""
     models = dict(sorted(gpus.items()))
     if branch:
         check_branch(models, branch)
@@ -168,7 +169,8 @@ def _given(display: bool | None) -> dict[str, bool]:
 def host_text(
     rig: Rig, positions: Mapping[str, str], today: datetime.date, branch: str = "", display: bool | None = None
 ) -> str:
-    """The text of host_vars/NAME.yml for a host of that rig; `branch` and `display` are the owner's choice of the driver."""
+    """The text of host_vars/NAME.yml for a host of that rig; `branch` and `display` are the owner's choice of the
+    driver."""
     limits: dict[str, object] = {"persistence": bool(rig.limits.persistence) if rig.limits else True}
     if rig.limits and rig.limits.power_limit_w is not None:
         limits["power_limit_w"] = rig.limits.power_limit_w
@@ -198,8 +200,8 @@ def _dump(value: Mapping[str, object]) -> str:
 def with_host(text: str, shown: str, name: str, variables: Mapping[str, object]) -> str:
     """An inventory file with one host more in the group `gpu`, its comments and everything else as they were.
 
-    A host of that name that has an example's address gets the new one. Raises UsageError when it has another; InputError
-    when the file is laid out so that a line cannot be put in.
+    A host of that name that has an example's address gets the new one. Raises UsageError when it has another;
+    InputError when the file is laid out so that a line cannot be put in.
     """
     document = loads(text, shown, TAGS)
     lines = text.splitlines(keepends=True)
@@ -217,7 +219,8 @@ def with_host(text: str, shown: str, name: str, variables: Mapping[str, object])
 
 
 def _with_host(document: object, lines: list[str], name: str, variables: Mapping[str, object]) -> list[str]:
-    """The lines with the host; where they cannot take it the result is not what was meant, which the caller looks at."""
+    """The lines with the host; where they cannot take it the result is not what was meant, which the caller looks
+    at."""
     if document is None or (isinstance(document, YamlMapping) and "gpu" not in document):
         return [*lines, _block("", "gpu", {"hosts": {name: dict(variables)}})]
     if not isinstance(document, YamlMapping):

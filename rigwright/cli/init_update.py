@@ -1,4 +1,5 @@
-"""The GPUs of a host of the inventory, compared with its description; and the changed texts of its files, comments kept."""
+"""The GPUs of a host of the inventory, compared with its description; and the changed texts of its files, comments
+kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The line for the inventory that makes a change last, of `invoke try` or `invoke limits.find`; its writing into the host's file."""
+"""The line for the inventory that makes a change last, of `invoke try` or `invoke limits.find`; its writing into the
+host's file."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ def settle(
 ) -> bool:
     """Writes the line into the host's file with `write` or a yes on the terminal; returns whether it is there.
 
-    Where it is not written, `otherwise` and the line with its place are shown. `proof` reads the inventory again; when it raises an
-    error, the file is as it was.
+    Where it is not written, `otherwise` and the line with its place are shown. `proof` reads the inventory again; when
+    it raises an error, the file is as it was.
     """
     if line.file is not None and not write and prompt.on_terminal():
         with text.paused():

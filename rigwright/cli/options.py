@@ -1,8 +1,9 @@
-"""The options of every command. The docstring of a class is the help text of its command; the help of an option stands beside it.
+"""The options of every command. The docstring of a class is the help text of its command; the help of an option stands
+beside it.
 
 Invoke's flags, their defaults and their help are made from these classes, and the function of a command receives an
-instance. A class becomes a dataclass when its fields are needed, and has no __eq__ and no __repr__: generating methods for all
-classes at each start would take a sixth of the processor time of `invoke --list`.
+instance. A class becomes a dataclass when its fields are needed, and has no __eq__ and no __repr__: generating methods
+for all classes at each start would take a sixth of the processor time of `invoke --list`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ REQUIRED: Any = object()
 
 
 def option(text: str, default: Any = "", without_value: str = "") -> Any:
-    """A dataclass field with its help text. `without_value` is the value when the flag is typed alone; such a flag needs no value."""
+    """A dataclass field with its help text. `without_value` is the value when the flag is typed alone; such a flag
+    needs no value."""
     shown = f"{text} (default: {default})" if default and isinstance(default, str) else text
     metadata = {"help": shown, "without_value": without_value}
     return field(metadata=metadata) if default is REQUIRED else field(default=default, metadata=metadata)
@@ -34,12 +36,14 @@ def option(text: str, default: Any = "", without_value: str = "") -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
 class CommandOptions:
-    """Base class of the options of a command; a subclass becomes a dataclass when `fields` or an instance of it is needed.
+    """Base class of the options of a command; a subclass becomes a dataclass when `fields` or an instance of it is
+    needed.
 
-    `command` is its name on the command line. `function` is where it is implemented, MODULE:FUNCTION; without one both are
-    named as the command: `fleet.check` is `rigwright.cli.fleet_check:fleet_check`. The function of a feature's command stands in
-    the feature's command.py: `try`, a keyword of Python, is `rigwright.features.try_.command:try_`. `positional` are options
-    that may be typed without their flag. `changes_hosts` is false for a command that only reads.
+    `command` is its name on the command line. `function` is where it is implemented, MODULE:FUNCTION; without one both
+    are named as the command: `fleet.check` is `rigwright.cli.fleet_check:fleet_check`. The function of a feature's
+    command stands in the feature's command.py: `try`, a keyword of Python, is `rigwright.features.try_.command:try_`.
+    `positional` are options that may be typed without their flag. `changes_hosts` is false for a command that only
+    reads.
     """
 
     command: ClassVar[str]
@@ -309,7 +313,8 @@ class TrustOptions(InventoryOptions, command="trust"):
 
 
 class InventoryListOptions(InventoryOptions, JsonOptions, command="inventory.list"):
-    """List the hosts of the inventory: address, groups, rig, driver, and the file that declares each. Connects to no host.
+    """List the hosts of the inventory: address, groups, rig, driver, and the file that declares each. Connects to no
+    host.
 
     invoke inventory.list
     invoke inventory.list --graph

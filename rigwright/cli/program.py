@@ -49,7 +49,8 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
 
 
 class Group(Collection):
-    """The commands `GROUP.NAME`. `own` is the command that is named as the group, as `limits` is beside `limits.find`."""
+    """The commands `GROUP.NAME`. `own` is the command that is named as the group, as `limits` is beside
+    `limits.find`."""
 
     own: Task[Any] | None = None
 
@@ -63,8 +64,8 @@ class Group(Collection):
 def commands(others: Sequence[type[CommandOptions]] = ()) -> tuple[type[CommandOptions], ...]:
     """The options of the commands whose names are words of the command line; of all commands where no word is one.
 
-    Only their modules are loaded, and only in a process that was started as `invoke` or `rigwright`: to make the flags of all
-    commands takes 17 % of the processor time of `plan`. `others`: more commands than those of rigwright.
+    Only their modules are loaded, and only in a process that was started as `invoke` or `rigwright`: to make the flags
+    of all commands takes 17 % of the processor time of `plan`. `others`: more commands than those of rigwright.
     """
     own = {each.command: each for each in (*COMMANDS, *others)}
     of_features = features.commands()
@@ -93,7 +94,8 @@ def collection(commands: Sequence[type[CommandOptions]]) -> Collection:
 
 
 def start(namespace: Collection, core: ParserContext | None = None) -> None:
-    """Prepares this process for the commands of the command line. Raises Exit with an error that explains a mistake there.
+    """Prepares this process for the commands of the command line. Raises Exit with an error that explains a mistake
+    there.
 
     `core`: the flags of the program itself (default: those of Invoke).
     """

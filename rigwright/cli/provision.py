@@ -60,7 +60,8 @@ def _hint_at_training(jobs: list[HostJob], text: Any, playbook: str) -> None:
 
 
 def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
-    """The options that count and the rollout that they ask for, None when the hosts are provisioned at once. Raises UsageError."""
+    """The options that count and the rollout that they ask for, None when the hosts are provisioned at once. Raises
+    UsageError."""
     if not any((options.reboots, options.max_fail, options.resume, options.serial, options.executor)):
         return options, None
     from rigwright.cli import rollout_options
@@ -69,7 +70,8 @@ def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
 
 
 def restart_words(command: str, yes: bool) -> tuple[str, ...]:
-    """The words that start this process again: those that were typed, with --yes, because nobody answers after the reboot.
+    """The words that start this process again: those that were typed, with --yes, because nobody answers after the
+    reboot.
 
     () where the process was not started with the command.
     """
@@ -85,8 +87,8 @@ def restart_words(command: str, yes: bool) -> tuple[str, ...]:
 def exit_code(report: HostReport) -> int:
     """What a host makes the exit code: 2 also when it still owes a test, because it is not proved then.
 
-    If the inventory itself says `p2p_wheels: none`, or splits GPUs with `mig`, its owner has decided against the test: the report says that the host owes
-    it, and the code is 0.
+    If the inventory itself says `p2p_wheels: none`, or splits GPUs with `mig`, its owner has decided against the test:
+    the report says that the host owes it, and the code is 0.
     """
     mig = report.host.variables.get("mig")
     decided = report.host.variables.get("p2p_wheels") == "none" or (isinstance(mig, Mapping) and any(mig.values()))

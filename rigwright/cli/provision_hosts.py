@@ -76,8 +76,8 @@ def roll(
 ) -> None:
     """Provisions batch after batch until all are done or too many have failed; the journal has what `--resume` needs.
 
-    `batch` provisions jobs; its other arguments are `on_end`, called when a host has ended, and `too_many`: whether so many failed hosts
-    are too many. `finished`: the hosts of which nothing is left to do.
+    `batch` provisions jobs; its other arguments are `on_end`, called when a host has ended, and `too_many`: whether so
+    many failed hosts are too many. `finished`: the hosts of which nothing is left to do.
     """
     pending = {job.host.name: job for job in jobs if job.report.error or job.report.status == "pending"}
     ready = [job for job in jobs if job.host.name not in pending]
@@ -143,7 +143,8 @@ RETRY_S = 30.0
 class _Record:
     """Writes to the journal and to the state of a rollout which hosts are begun and done.
 
-    A journal that cannot be written while hosts are being changed is a warning, once, and what was to be written is written later.
+    A journal that cannot be written while hosts are being changed is a warning, once, and what was to be written is
+    written later.
     """
 
     def __init__(self, rolling: Rolling, text: Any) -> None:
@@ -168,7 +169,8 @@ class _Record:
         self._write(partial(journal.ended, state.run, name, plan, not report.bad))
 
     def close(self) -> None:
-        """Writes what is left, and that this process no longer works on the rollout; deletes one whose hosts are all done."""
+        """Writes what is left, and that this process no longer works on the rollout; deletes one whose hosts are all
+        done."""
         state = self._rolling.state
         self._not_before = 0.0
         self._write(partial(journal.leave if state.left else journal.end, state.run))
@@ -216,8 +218,8 @@ def _batch(
     on_end: Callable[[HostJob], object] = pool.do_nothing,
     too_many: Callable[[int], bool] = pool.never,
 ) -> None:
-    """Provisions these hosts and writes their results; with `short` findings that pass are only counted. The other arguments are those of
-    the `batch` of `roll`."""
+    """Provisions these hosts and writes their results; with `short` findings that pass are only counted. The other
+    arguments are those of the `batch` of `roll`."""
     failed = 0
 
     def enough(job: HostJob) -> bool:
@@ -241,7 +243,8 @@ ALIKE = 3
 
 
 def _with_one_result(reports: Sequence[HostReport]) -> list[list[HostReport]]:
-    """The reports in groups that are shown as one: those of ALIKE or more hosts with the same problems; the others alone."""
+    """The reports in groups that are shown as one: those of ALIKE or more hosts with the same problems; the others
+    alone."""
     groups: dict[object, list[HostReport]] = {}
     for report in reports:
         counts = (report.changes, report.passed, report.failed, report.unanswered, report.owed)

@@ -17,7 +17,8 @@ from rigwright.fleet.rollout import Rolling, Rollout
 
 
 def rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
-    """The options that count and the rollout that they ask for, None when only `--reboots` is given. Raises UsageError."""
+    """The options that count and the rollout that they ask for, None when only `--reboots` is given. Raises
+    UsageError."""
     reboots = whole("--reboots", options.reboots, 1, "hosts") if options.reboots else 1
     most = whole("--max-fail", options.max_fail, 0, "hosts") if options.max_fail else None
     if options.resume:

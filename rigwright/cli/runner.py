@@ -1,4 +1,5 @@
-"""Runs a command on the hosts of the inventory: connects, lets the command act, writes the JSON document and the report."""
+"""Runs a command on the hosts of the inventory: connects, lets the command act, writes the JSON document and the
+report."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from rigwright.ssh.transport import Transport
 
 SWITCH_S = 0.001
-"""So often the threads take turns while they connect and this one imports: a login needs little time, but many turns."""
+"""So often the threads take turns while they connect and this one imports: a login needs little time, but many
+turns."""
 
 Act = Callable[[list[Any], Any], None]
 """What a command does with its connected hosts; it writes to the text output."""
@@ -45,7 +47,8 @@ def _nothing(_jobs: list[Any], _text: Any) -> None:
 
 
 def _by_workers(jobs: list[Any], _text: Any, slices: Slices) -> None:
-    """Lets workers run the command: first without --yes, so that it ends with its question where it would change something.
+    """Lets workers run the command: first without --yes, so that it ends with its question where it would change
+    something.
 
     After a yes here they run it with --yes.
     """
@@ -60,9 +63,9 @@ class HostCommand(Struct, frozen=True):
 
     `tolerant`: a mistake in the variables of one host does not stop the others. `quiet`: no event is shown.
     `checks_only` says of which hosts the steps of the playbook are left out. `before_connecting` gets the inventory and
-    the bound playbooks, and may raise an error. `afterwards` is done with all hosts together after `act`, with --executor
-    on this machine. `by_workers` is done with --executor in place of `act`. `looked_up`: the facts of which `act` looks
-    earlier values up. `exit_code`: what the report of a host makes the exit code of the command.
+    the bound playbooks, and may raise an error. `afterwards` is done with all hosts together after `act`, with
+    --executor on this machine. `by_workers` is done with --executor in place of `act`. `looked_up`: the facts of which
+    `act` looks earlier values up. `exit_code`: what the report of a host makes the exit code of the command.
     """
 
     options: HostsOptions
@@ -90,8 +93,8 @@ def run(
 ) -> int:
     """Runs a command on the hosts that --host names; returns the exit code. However it ends, its end is recorded.
 
-    `prepare` gets the id of the run, checks the options of the command and says what to do. It may raise UsageError. `to_stderr`: what is
-    said to a person goes to stderr, because stdout is for a program.
+    `prepare` gets the id of the run, checks the options of the command and says what to do. It may raise UsageError.
+    `to_stderr`: what is said to a person goes to stderr, because stdout is for a program.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = slice_command.here.order["runs"][-1] if slice_command.here else run_ids.new()
@@ -300,7 +303,8 @@ def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
 
 
 def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str, Transport]:
-    """Transports that have begun to connect, by host name: of hosts that the same command has read before, if they are few."""
+    """Transports that have begun to connect, by host name: of hosts that the same command has read before, if they are
+    few."""
     from rigwright.engine import read_ahead
 
     if command.options.executor or slice_command.here or len(hosts) > read_ahead.MOST_HOSTS:
@@ -330,13 +334,15 @@ def _record_what_was_asked(jobs: Sequence[HostJob], command: HostCommand) -> Non
 
 
 def _same_again(command: HostCommand) -> str:
-    """What two runs have in common that read a host with the same commands: the name of the command, its playbook, tags and inventory."""
+    """What two runs have in common that read a host with the same commands: the name of the command, its playbook, tags
+    and inventory."""
     paths = [str(path.resolve()) for path in (command.playbook, inventory_path(command.options.inventory)) if path]
     return " ".join([command.options.command, *paths, *sorted(command.tags)])
 
 
 def _require_alone(hosts: Sequence[Host], options: HostsOptions) -> None:
-    """Raises UsageError when this machine is one of several hosts that are changed, has several names, or is given to workers."""
+    """Raises UsageError when this machine is one of several hosts that are changed, has several names, or is given to
+    workers."""
     local = [each for each in hosts if each.is_this_machine]
     if not local:
         return
@@ -423,7 +429,8 @@ def short(path: Path) -> str:
 def show_result(report: HostReport, text: Any, findings: bool, only_bad: bool = False) -> None:
     """Shows the verdict on a host and its problems, with `findings` every finding instead of the problems.
 
-    The matrices and the scaling table follow if the peer-to-peer test has run. `only_bad`: without findings that pass."""
+    The matrices and the scaling table follow if the peer-to-peer test has run. `only_bad`: without findings that
+    pass."""
     text.verdict(report)
     if findings:
         text.findings(report, only_bad)
@@ -458,7 +465,8 @@ def read_inventory(given: str, vault_password_file: str = "") -> Any:
 
 
 def playbook(given: str, default: str) -> Path:
-    """The playbook of --playbook (a file, or the name of one that rigwright brings), or the default one that rigwright brings."""
+    """The playbook of --playbook (a file, or the name of one that rigwright brings), or the default one that rigwright
+    brings."""
     if not given:
         return shipped_files.folder("playbooks") / f"{default}.yml"
     shipped = {path.stem: path for path in shipped_files.folder("playbooks").glob("*.yml")}

@@ -58,7 +58,8 @@ class SliceOrder(TypedDict):
     machines: dict[str, list[list[Any]]]
     """Rows of the history."""
     runs: list[str]
-    """The run, and before it the runs that it continues. Their leases, and those of an earlier attempt, are taken over."""
+    """The run, and before it the runs that it continues. Their leases, and those of an earlier attempt, are taken
+    over."""
     reboots: int
     """How many of the hosts may reboot at a time."""
     lost: str

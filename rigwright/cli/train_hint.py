@@ -1,4 +1,5 @@
-"""The next command where the inventory asks for containers or a training environment, and the playbook of the command has neither."""
+"""The next command where the inventory asks for containers or a training environment, and the playbook of the command
+has neither."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from rigwright.cli.runner import read_inventory
 
 @answered
 def trust(options: TrustOptions, _console: Console) -> Answer:
-    """Shows the key that each host and its gateways offer and records it after a yes; exit 2 when another key still counts."""
+    """Shows the key that each host and its gateways offer and records it after a yes; exit 2 when another key still
+    counts."""
     inventory = read_inventory(options.inventory, options.vault_password_file)
     hosts = [inventory.only()] if options.host is None else inventory.select(options.host)
     otherwise = "the answer was no; nothing was recorded"

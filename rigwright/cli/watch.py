@@ -20,9 +20,9 @@ Shown = dict[tuple[str, str], Finding]
 
 
 def watch(jobs: Sequence[HostJob], text: Any) -> None:
-    """Shows the findings of the checks until Ctrl-C, or until nobody reads them any more: on a terminal as a page that is redrawn,
-    elsewhere one line for each new or changed finding. A host that does not answer is shown as such and connected to again. The
-    history records nothing."""
+    """Shows the findings of the checks until Ctrl-C, or until nobody reads them any more: on a terminal as a page that
+    is redrawn, elsewhere one line for each new or changed finding. A host that does not answer is shown as such and
+    connected to again. The history records nothing."""
     terminal = text.console.file.isatty()
     before: dict[str, Shown] = {}
     while True:

@@ -14,8 +14,8 @@ Action = Literal["add", "change", "remove", "run"]
 class Note(Struct, frozen=True):
     """A choice of an operation with its reason, shown in the plan. `warn`: shown as a warning.
 
-    `foreign`: it is about a setting of others that works against the playbook; `verify` warns of it too. Its text ends with
-    `: ` and what to do.
+    `foreign`: it is about a setting of others that works against the playbook; `verify` warns of it too. Its text ends
+    with `: ` and what to do.
     """
 
     text: str
@@ -29,9 +29,10 @@ class Change(Struct, frozen=True):
     `disruptive`: work on the host may be interrupted. `leads_to`: the later action that the change requires ("reboot",
     "restart UNIT").
     `units`: the units of systemd that it enables, disables, starts or stops.
-    `reboot`: the change is the reboot itself; its commands run before it. `reboot_timeout_s`: the host must answer again within that
-    time. `in_vain`: commands that run after the boot if the step still wants something. `same_boot`: the reboot starts what runs now, so
-    it is not a boot to be tried. `gpus_after`: how many GPUs answer to the driver after the reboot; None: as many as before it.
+    `reboot`: the change is the reboot itself; its commands run before it. `reboot_timeout_s`: the host must answer
+    again within that time. `in_vain`: commands that run after the boot if the step still wants something. `same_boot`:
+    the reboot starts what runs now, so it is not a boot to be tried. `gpus_after`: how many GPUs answer to the driver
+    after the reboot; None: as many as before it.
     """
 
     action: Action

@@ -16,7 +16,8 @@ _starting = threading.Lock()
 def run(argv: Sequence[str], timeout_s: float, folder: str | None = None) -> subprocess.CompletedProcess[str]:
     """Runs a program with an empty stdin; returns its exit code and output. Ctrl-C at the terminal does not reach it.
 
-    `folder`: its working directory. Raises OSError, and subprocess.TimeoutExpired after it has ended the program and those that it started.
+    `folder`: its working directory. Raises OSError, and subprocess.TimeoutExpired after it has ended the program and
+    those that it started.
     """
     pipe = subprocess.PIPE
     with _starting:

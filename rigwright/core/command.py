@@ -12,7 +12,8 @@ from rigwright.core import host_text
 from rigwright.core.secrets import redacted
 
 LOGIN = "RIGWRIGHT_LOGIN"
-"""The environment variable of the commands on a host that was logged in to: `ssh`, and the public key that it accepted, in base64, if one did."""
+"""The environment variable of the commands on a host that was logged in to: `ssh`, and the public key that it accepted,
+in base64, if one did."""
 
 
 class Command(Struct, frozen=True):
@@ -23,9 +24,10 @@ class Command(Struct, frozen=True):
     file, not even a cache, so its output can be limited by the file size limit, which needs two processes less on the
     host than a pipe.
 
-    `cache_key`: shell text for a command that changes nothing. The host keeps root's answer, if the command succeeded, until the next boot,
-    and gives it again, without the command, while this text prints the same as just before and after the command ran. So it prints all that the answer depends on, and takes
-    less time than the command. "": the answer is not kept.
+    `cache_key`: shell text for a command that changes nothing. The host keeps root's answer, if the command succeeded,
+    until the next boot, and gives it again, without the command, while this text prints the same as just before and
+    after the command ran. So it prints all that the answer depends on, and takes less time than the command. "": the
+    answer is not kept.
     """
 
     argv: tuple[str, ...]
@@ -110,7 +112,8 @@ def in_shell(cmd: Command) -> str:
 
 
 def state_of(*paths: str) -> str:
-    """A cache key: device, inode, size and times of what these paths lead to. A path may have wildcards, and is not quoted."""
+    """A cache key: device, inode, size and times of what these paths lead to. A path may have wildcards, and is not
+    quoted."""
     return f"stat -L -c '%n %d %i %s %y %z' {' '.join(paths)}"
 
 

@@ -25,8 +25,8 @@ class Failure(Struct, frozen=True):
 def failure_in(text: str) -> Failure | None:
     """The cause that the output of a failed command tells; None when nothing in its last lines is known.
 
-    The last three lines of apt's errors count (`E: `), or the last ten lines when there are none, and dpkg's list of the
-    packages that failed. So an error of an earlier part of the output is not taken for the cause.
+    The last three lines of apt's errors count (`E: `), or the last ten lines when there are none, and dpkg's list of
+    the packages that failed. So an error of an earlier part of the output is not taken for the cause.
     """
     if known := _full_boot(text) or _broken_packages(text):
         return known

@@ -1,8 +1,8 @@
 """Neutralizes control characters in text that comes from a host or a file.
 
 Such text must not control the terminal, browser or monitoring system that shows it, and must show all that it contains.
-Text output, HTML, metrics and error messages replace each control character with U+FFFD (`visible`). JSON keeps each one as
-its \\u escape (`escaped`). What is written to a terminal is cut as well (`harmless`).
+Text output, HTML, metrics and error messages replace each control character with U+FFFD (`visible`). JSON keeps each
+one as its \\u escape (`escaped`). What is written to a terminal is cut as well (`harmless`).
 `visible` also replaces known secrets, because all that is shown passes it.
 """
 
@@ -31,7 +31,8 @@ _CONTROL = lazy_re.compile(
 
 
 def visible(text: str) -> str:
-    """Replaces each known secret in the text with `(secret)`, and each control character with U+FFFD; keeps tabs and newlines."""
+    """Replaces each known secret in the text with `(secret)`, and each control character with U+FFFD; keeps tabs and
+    newlines."""
     text = secrets.redacted(text)
     return text if text.isascii() and text.isprintable() else _CONTROL.sub("\ufffd", text)
 
@@ -42,7 +43,8 @@ def one_line(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """`visible`, with the end of each line that is longer than LONGEST_LINE replaced by the number of its characters."""
+    """`visible`, with the end of each line that is longer than LONGEST_LINE replaced by the number of its
+    characters."""
     shown = visible(text)
     if len(shown) <= LONGEST_LINE:
         return shown

@@ -1,4 +1,5 @@
-"""Calls functions after a time, in one thread for the whole process. A `threading.Timer` for each takes a thread each."""
+"""Calls functions after a time, in one thread for the whole process. A `threading.Timer` for each takes a thread
+each."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from rigwright.core.schema import BusId, KernelWord, Release
 from rigwright.core.yaml_source import did_you_mean
 
 SecureBoot = Literal["enrol", "trusted"]
-"""With Secure Boot on: rigwright enrols DKMS' key, together with a person at the console; or the owner has seen to the key."""
+"""With Secure Boot on: rigwright enrols DKMS' key, together with a person at the console; or the owner has seen to the
+key."""
 CpuGovernor = Literal["performance", "powersave", "schedutil", "ondemand", "conservative", "userspace"]
 """The frequency governors of Linux."""
 
@@ -27,13 +28,13 @@ SOURCES = ("auto", "distribution", "cuda", "ubuntu-server")
 class Driver(Struct, frozen=True):
     """A driver branch ('535'), or one `version` of it.
 
-    `source`: auto, distribution, cuda, ubuntu-server (what `ubuntu-drivers install --gpgpu nvidia:535-server` installs), or
-    a directory of .deb files on the host.
+    `source`: auto, distribution, cuda, ubuntu-server (what `ubuntu-drivers install --gpgpu nvidia:535-server`
+    installs), or a directory of .deb files on the host.
     `flavour` of the kernel module: auto (the flavour that the GPUs need), proprietary, or open.
     `modules`: with dkms the host builds the module; with prebuilt the module is Ubuntu's signed package, and the kernel
     is held at its version; auto selects prebuilt with Secure Boot on, otherwise dkms.
-    `display`: True for the full set of packages, with the libraries for X, Wayland, OpenGL and video; False for the compute
-    set; None for the compute set, or the set that is pinned already.
+    `display`: True for the full set of packages, with the libraries for X, Wayland, OpenGL and video; False for the
+    compute set; None for the compute set, or the set that is pinned already.
     """
 
     branch: str
@@ -86,7 +87,8 @@ class Cuda(Struct, frozen=True):
 
 
 class CudaSource(Struct, frozen=True):
-    """A repository with the layout of one of NVIDIA's, such as a local mirror. Its key must have the given fingerprint."""
+    """A repository with the layout of one of NVIDIA's, such as a local mirror. Its key must have the given
+    fingerprint."""
 
     url: str
     key: str = ""
@@ -160,8 +162,8 @@ class Limits(GpuLimits, frozen=True):
 
 
 class Ecc(Struct, frozen=True):
-    """Whether the memory of the GPUs is protected by ECC: `enabled` of all, None: only of those in `gpus`, which has exceptions by
-    model, position or UUID.
+    """Whether the memory of the GPUs is protected by ECC: `enabled` of all, None: only of those in `gpus`, which has
+    exceptions by model, position or UUID.
 
     The most specific value counts: UUID, then position, then model, then `enabled`.
     """
@@ -186,9 +188,9 @@ class Ecc(Struct, frozen=True):
 class Reboot(Struct, frozen=True):
     """How a host is rebooted.
 
-    `trial`: None: a new boot is tried once where the host's GRUB can do that; True: a host whose GRUB cannot is refused; False: no
-    boot is tried. `confirm_within_s`: a boot that is tried has so many seconds from the start of systemd until rigwright has seen
-    that it is healthy; then the host goes back by itself.
+    `trial`: None: a new boot is tried once where the host's GRUB can do that; True: a host whose GRUB cannot is
+    refused; False: no boot is tried. `confirm_within_s`: a boot that is tried has so many seconds from the start of
+    systemd until rigwright has seen that it is healthy; then the host goes back by itself.
     """
 
     trial: bool | None = None
@@ -204,8 +206,8 @@ MOST_OPEN_FILES = 1 << 30
 
 
 class Ulimits(Struct, frozen=True):
-    """Limits of processes after a login, and of services. `memlock`: the memory that a process may lock, which RDMA, and so NCCL over
-    InfiniBand, needs unlimited; `nofile`: open files. None: left alone."""
+    """Limits of processes after a login, and of services. `memlock`: the memory that a process may lock, which RDMA,
+    and so NCCL over InfiniBand, needs unlimited; `nofile`: open files. None: left alone."""
 
     memlock: Literal["unlimited"] | None = None
     nofile: int | None = None
@@ -218,7 +220,8 @@ class Ulimits(Struct, frozen=True):
 
 
 class Hugepages(Struct, frozen=True):
-    """`count`: reserved huge pages of the usual size, 2 MiB on x86-64. `transparent`: when the kernel makes huge pages by itself. None: left alone."""
+    """`count`: reserved huge pages of the usual size, 2 MiB on x86-64. `transparent`: when the kernel makes huge pages
+    by itself. None: left alone."""
 
     count: int | None = None
     transparent: Literal["always", "madvise", "never"] | None = None

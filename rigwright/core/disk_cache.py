@@ -1,8 +1,10 @@
-"""What is made of shipped files, kept on disk: checked YAML of the catalogue, and code of templates and expressions of playbooks.
+"""What is made of shipped files, kept on disk: checked YAML of the catalogue, and code of templates and expressions of
+playbooks.
 
-It is kept in `__pycache__`, beside Python's compiled modules. Whoever can write there can also write the modules that Python runs. A file
-counts only for exactly the shipped files that it was made from: it begins with a digest of their names, sizes and times. Where the folder
-cannot be written, or Python keeps no compiled modules, each process makes everything anew.
+It is kept in `__pycache__`, beside Python's compiled modules. Whoever can write there can also write the modules that
+Python runs. A file counts only for exactly the shipped files that it was made from: it begins with a digest of their
+names, sizes and times. Where the folder cannot be written, or Python keeps no compiled modules, each process makes
+everything anew.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _SUFFIXES = (".py", ".yml", ".csv", ".j2")
 _MOST_BYTES = 16 << 20
 
 enabled = True
-"""Whether files are read and written. A process that replaces what they are made of, as a test does, sets it to False."""
+"""Whether files are read and written. A process that replaces what they are made of, as a test does, sets it to
+False."""
 
 
 def cached_on_disk(function: Callable[[], T]) -> Callable[[], T]:
@@ -38,7 +41,8 @@ def cached_on_disk(function: Callable[[], T]) -> Callable[[], T]:
 
 
 def read_or_make(name: str, make: Callable[[], T]) -> T:
-    """What is kept under this name; otherwise what `make` returns, which is then kept. Errors of `make` are not kept."""
+    """What is kept under this name; otherwise what `make` returns, which is then kept. Errors of `make` are not
+    kept."""
     if not enabled:
         return make()
     with contextlib.suppress(Exception):  # no file, one of other shipped files, or a damaged one
@@ -94,7 +98,8 @@ _new_codes: dict[tuple[str, str], bytes] = {}
 
 
 def template_code(kind: str, text: str, make: Callable[[], Any]) -> Any:
-    """What `make` makes of a text with Jinja2: code, or names. `kind` says which. It is kept if the text is in a shipped file."""
+    """What `make` makes of a text with Jinja2: code, or names. `kind` says which. It is kept if the text is in a
+    shipped file."""
     if not enabled:
         return make()
     if code := _codes().get((kind, text)):

@@ -67,7 +67,8 @@ class HostError(RigwrightError):
 
 
 class NoRoot(HostError):
-    """The host was reached, and gave no root shell. A rule of sudo may be late after a boot, so that waiting may help."""
+    """The host was reached, and gave no root shell. A rule of sudo may be late after a boot, so that waiting may
+    help."""
 
 
 class ConsentError(RigwrightError):

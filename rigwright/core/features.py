@@ -7,9 +7,9 @@ PREFIX        the prefix of its operations and checks in playbooks (default: its
 RESULT_KEYS   the keys that its results have in the JSON document of a host
 VARIABLES     the variables of the inventory that it declares in variables.TYPES
 
-Modules that the rest of the tool looks for: operations.py, checks.py, variables.py; page.py of a command with a page of its own,
-with page(document, reload_s); history.py, with show(console, host) and changes(past, machine, since); result.py, with read(host),
-which makes a result from the part of a document about a host.
+Modules that the rest of the tool looks for: operations.py, checks.py, variables.py; page.py of a command with a page of
+its own, with page(document, reload_s); history.py, with show(console, host) and changes(past, machine, since);
+result.py, with read(host), which makes a result from the part of a document about a host.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ ENTRY_POINTS = "rigwright.features"
 
 @cache
 def features() -> dict[str, ModuleType]:
-    """The package of each feature by its name: rigwright's own whose folder is there, then those of other distributions."""
+    """The package of each feature by its name: rigwright's own whose folder is there, then those of other
+    distributions."""
     names = importlib.import_module(PACKAGE).NAMES
     own = {name: sys.modules[f"{PACKAGE}.{name}"] for name in names if submodules.load(PACKAGE, name)}
     return {**own, **_of_other_distributions()}

@@ -34,7 +34,8 @@ _RESTARTS = (
         ),
     ),
 )
-"""A restart that a step asks for: its command, or the beginning of a sentence. Elsewhere a sentence only speaks of one."""
+"""A restart that a step asks for: its command, or the beginning of a sentence. Elsewhere a sentence only speaks of
+one."""
 _LATER = lazy_re.compile(r"(?:.*\b)?if\b.*|(?:else|still|otherwise|before|after)\b.*", re.DOTALL)
 
 
@@ -50,7 +51,8 @@ class Step(Struct, frozen=True):
 
     @property
     def restart(self) -> int:
-        """The least restart that the step asks for: 3 a cold boot, 2 a reboot, 1 a reset of a GPU, 0 none or only later."""
+        """The least restart that the step asks for: 3 a cold boot, 2 a reboot, 1 a reset of a GPU, 0 none or only
+        later."""
         whole = f"{self.before} {self.command}".strip() or self.text
         if self.before or (not self.command and _LATER.match(_before_restart(self.text))):
             return 0

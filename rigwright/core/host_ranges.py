@@ -68,7 +68,8 @@ _NUMBERED = lazy_re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
 
 
 def _after(name: str) -> str | None:
-    """The name with its last number increased by one; None without a number, or if leading zeros need one more digit."""
+    """The name with its last number increased by one; None without a number, or if leading zeros need one more
+    digit."""
     match = _NUMBERED.fullmatch(name)
     if not match:
         return None

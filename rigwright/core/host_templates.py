@@ -28,8 +28,9 @@ Values = Mapping[str, Any]
 class HostFile(Struct, frozen=True):
     """A file on a host that is rendered from a template. `example` has a value for each variable of the template.
 
-    `essential`: texts that the file must contain outside comments, as it has no effect without them. `{NAME}` in a text is
-    a value; a text that is the name of a list stands for all its items. `part`: it is a block of a file that an owner may have.
+    `essential`: texts that the file must contain outside comments, as it has no effect without them. `{NAME}` in a text
+    is a value; a text that is the name of a list stands for all its items. `part`: it is a block of a file that an
+    owner may have.
     """
 
     path: str
@@ -246,7 +247,8 @@ def _check_variables(name: str, where: str, text: str) -> None:
 
 
 class _ByText:
-    """Values that are equal when their texts are: 1 and true are equal in Python, and a template renders them otherwise."""
+    """Values that are equal when their texts are: 1 and true are equal in Python, and a template renders them
+    otherwise."""
 
     def __init__(self, values: Values) -> None:
         self.values = values

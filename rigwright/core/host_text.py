@@ -1,8 +1,8 @@
 """The limits of what is read from a host, and the readers that keep them: lines, JSON, XML and numbers.
 
-A host may answer anything. Every limit is far above what a real host prints; what exceeds one is refused with a message that
-names the limit, or cut with a message that says what is left out. Then no answer needs more than a second of this process, and
-no single step of it stops the threads of other hosts.
+A host may answer anything. Every limit is far above what a real host prints; what exceeds one is refused with a message
+that names the limit, or cut with a message that says what is left out. Then no answer needs more than a second of this
+process, and no single step of it stops the threads of other hosts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _LONG = re.compile(rf"[0-9]{{{DIGITS + 1}}}")
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text, which end with a newline and nothing else. Raises ValueError for too many, and for one that is too long."""
+    """The lines of a text, which end with a newline and nothing else. Raises ValueError for too many, and for one that
+    is too long."""
     if text.count("\n") > LINES:
         raise ValueError(f"more than {LINES} lines")
     found = text.split("\n")
@@ -72,7 +73,8 @@ def _real(word: str) -> float:
 
 
 def json_value(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError also for one with too many values, too deep nesting or too long numbers."""
+    """The value of a JSON text. Raises ValueError also for one with too many values, too deep nesting or too long
+    numbers."""
     import json
 
     if sum(map(text.count, ",:[{")) > 2 * VALUES:

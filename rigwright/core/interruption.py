@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TOGETHER_S = 2.0
-"""A SIGTERM or SIGHUP that follows another signal within this time is the same request: who ends a session or a service often sends
-several at once. Each Ctrl-C counts."""
+"""A SIGTERM or SIGHUP that follows another signal within this time is the same request: who ends a session or a service
+often sends several at once. Each Ctrl-C counts."""
 LEFT_BEHIND = "rigwright-host"
 """The beginning of the names of threads that work on a host."""
 
@@ -70,7 +70,8 @@ def held() -> contextlib.AbstractContextManager[None]:
 
 
 def end_now_if_left_behind(code: int) -> None:
-    """Ends the process with this code if a thread still works on a host that was left behind: the interpreter would wait for it."""
+    """Ends the process with this code if a thread still works on a host that was left behind: the interpreter would
+    wait for it."""
     if any(thread.name.startswith(LEFT_BEHIND) for thread in threading.enumerate()):
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):

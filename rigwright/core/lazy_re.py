@@ -1,4 +1,5 @@
-"""Regular expressions of modules that are compiled when they are first used: a command uses few of those that it imports."""
+"""Regular expressions of modules that are compiled when they are first used: a command uses few of those that it
+imports."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 else:
 
     def compile(pattern: str | bytes, flags: int = 0) -> Any:
-        """As `re.compile`; an error in the pattern is raised at its first use. The result is no `re.Pattern`: use its own methods."""
+        """As `re.compile`; an error in the pattern is raised at its first use. The result is no `re.Pattern`: use its
+        own methods."""
         return _Lazy(pattern, flags)
 
 

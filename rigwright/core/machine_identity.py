@@ -41,9 +41,9 @@ _SHARED_UUIDS = frozenset(
 class MachineIdentity(Struct, frozen=True):
     """The identifiers of a machine; "" for one that is unknown, or that does not identify.
 
-    `product_uuid` and `board_serial` are of the firmware (DMI) and readable for root only. `machine_id_hash` is derived from
-    /etc/machine-id, which the installation of the system makes. It is not that value, because machine-id(5) asks programs
-    to keep it confidential.
+    `product_uuid` and `board_serial` are of the firmware (DMI) and readable for root only. `machine_id_hash` is derived
+    from /etc/machine-id, which the installation of the system makes. It is not that value, because machine-id(5) asks
+    programs to keep it confidential.
     """
 
     product_uuid: str = ""
@@ -79,9 +79,9 @@ class MachineIdentity(Struct, frozen=True):
         """Whether both are the same machine.
 
         The hardware decides: a reinstalled machine has another machine-id. If the product UUID and the board serial
-        contradict each other, because the board was replaced or its UUID is that of many boards, the machine-id decides.
-        The machine-id alone decides if neither has an identifier of the hardware. If only one has, an equal machine-id
-        means the same machine, and another one means nothing.
+        contradict each other, because the board was replaced or its UUID is that of many boards, the machine-id
+        decides. The machine-id alone decides if neither has an identifier of the hardware. If only one has, an equal
+        machine-id means the same machine, and another one means nothing.
         """
         agree = [
             mine == theirs for mine, theirs in zip(self._hardware, other._hardware, strict=True) if mine and theirs
@@ -97,7 +97,8 @@ class MachineIdentity(Struct, frozen=True):
 
     @property
     def keys(self) -> tuple[tuple[str, str, str], ...]:
-        """What a machine is found by: each has the places of `product_uuid`, `board_serial` and `machine_id_hash`; "*" is any text."""
+        """What a machine is found by: each has the places of `product_uuid`, `board_serial` and `machine_id_hash`; "*"
+        is any text."""
         product, board = self._hardware
         keys = [("*", "*", self.machine_id_hash)] if self.machine_id_hash else []
         keys += [(product, board, "*")] if product or board else []
@@ -105,8 +106,9 @@ class MachineIdentity(Struct, frozen=True):
 
     @property
     def keys_of_same(self) -> tuple[tuple[str, str, str], ...]:
-        """The `keys` of other identities that compare as `same`: each of those has at least one of them. Of other identities only such with
-        the same machine-id have one, so that a serial number that many boards have finds no more than the machine itself."""
+        """The `keys` of other identities that compare as `same`: each of those has at least one of them. Of other
+        identities only such with the same machine-id have one, so that a serial number that many boards have finds no
+        more than the machine itself."""
         product, board = self._hardware
         keys = [("*", "*", self.machine_id_hash)] if self.machine_id_hash else []
         if product and board:

@@ -1,4 +1,5 @@
-"""The inventory variable `mig`: into which instances the GPUs are split. onhost/gpu_mig.py does what it says on the host."""
+"""The inventory variable `mig`: into which instances the GPUs are split. onhost/gpu_mig.py does what it says on the
+host."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class MigInstance(Struct, frozen=True):
 
 
 def instance(text: str) -> MigInstance:
-    """`3g.20gb`, with one compute instance of all its slices, or `3g.20gb/1c+2c`. Raises ValueError for another text."""
+    """`3g.20gb`, with one compute instance of all its slices, or `3g.20gb/1c+2c`. Raises ValueError for another
+    text."""
     match = _INSTANCE.fullmatch(text)
     slices = int(match["slices"]) if match else 0
     parts = tuple(sorted(int(part[0]) for part in (match["parts"] or "").split("+") if part)) if match else ()
@@ -40,7 +42,8 @@ def instance(text: str) -> MigInstance:
 
 
 class Mig(Struct, frozen=True):
-    """The instances of GPUs: `gpus` by model, position, UUID, or `all`; an empty list switches MIG off. `enabled` false: off on every GPU.
+    """The instances of GPUs: `gpus` by model, position, UUID, or `all`; an empty list switches MIG off. `enabled`
+    false: off on every GPU.
 
     The most specific name counts: UUID, then position, then model, then `all`. A GPU that nothing names is left alone.
     """

@@ -1,4 +1,5 @@
-"""A user without an entry in passwd, as in many containers: libraries ask for the name and the home directory, and fail without."""
+"""A user without an entry in passwd, as in many containers: libraries ask for the name and the home directory, and fail
+without."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ _NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 
 def secure() -> None:
-    """Gives this process a user name and a home directory where the environment and passwd have none: the number, and NO_HOME."""
+    """Gives this process a user name and a home directory where the environment and passwd have none: the number, and
+    NO_HOME."""
     if "HOME" in os.environ and any(os.environ.get(name) for name in _NAMES):
         return
     import pwd

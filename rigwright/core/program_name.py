@@ -21,7 +21,8 @@ _MODULE = ("invoke", "__main__.py")
 
 
 def program_name() -> str:
-    """The words that start this program again in the current folder: a name that PATH has, a path, or `PYTHON -m invoke`.
+    """The words that start this program again in the current folder: a name that PATH has, a path, or `PYTHON -m
+    invoke`.
 
     `invoke` where the process was started by another program, such as a test or a worker.
     """
@@ -29,7 +30,8 @@ def program_name() -> str:
 
 
 def was_started() -> bool:
-    """Whether this process was started as `invoke` or `rigwright`; not by another program, such as a test or a worker."""
+    """Whether this process was started as `invoke` or `rigwright`; not by another program, such as a test or a
+    worker."""
     return _is_program(PurePath(sys.argv[0]))
 
 

@@ -75,9 +75,9 @@ def bus_id(text: str) -> BusId:
 def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """Converts a value from YAML to the type `wanted`.
 
-    A secret is taken only where the type says `| Secret`. A Struct with a class variable SHORT, the name of a field, may be
-    given as the value of that field alone; one with a class variable MAPPING takes a mapping as the value of that field. A class
-    variable FORM says in errors how YAML writes such a value.
+    A secret is taken only where the type says `| Secret`. A Struct with a class variable SHORT, the name of a field,
+    may be given as the value of that field alone; one with a class variable MAPPING takes a mapping as the value of
+    that field. A class variable FORM says in errors how YAML writes such a value.
     Raises InputError for a value of another type, an unknown key (with the most similar known key), a missing key, or a
     value that the type rejects.
     """

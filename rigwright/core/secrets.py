@@ -1,7 +1,7 @@
 """Secret texts, and their replacement by `(secret)` in everything that is written or shown.
 
-A text becomes known as a secret when it is read or typed. From then on `redacted` replaces it, also in the forms that quoting
-and encoding give it. Text without a known secret is returned as it is.
+A text becomes known as a secret when it is read or typed. From then on `redacted` replaces it, also in the forms that
+quoting and encoding give it. Text without a known secret is returned as it is.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Secret:
 
     @property
     def value(self) -> Any:
-        """The plain value, for templates; a text unless a template made something else. Raises what its source raises."""
+        """The plain value, for templates; a text unless a template made something else. Raises what its source
+        raises."""
         if isinstance(self._source, str):
             return self._source
         value = self._source()

@@ -35,7 +35,8 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The text on one line, at most about `most` characters long: a list with the number of items that are left out, else `...`."""
+    """The text on one line, at most about `most` characters long: a list with the number of items that are left out,
+    else `...`."""
     line = " ".join(text.split())
     if len(line) <= most:
         return line

@@ -21,8 +21,9 @@ BUSY_S = 10.0
 class Kind(Struct, frozen=True):
     """A kind of file. `application`: the id in its header; `tables`: the SQL of version `version`.
 
-    The errors are of the class `error`. `content`: what such a file has, in words; `missing`: what is wrong without the file, what is
-    expected and the fix. `set_aside` is the fix for a file that cannot be used, `place` that for one in the wrong place.
+    The errors are of the class `error`. `content`: what such a file has, in words; `missing`: what is wrong without the
+    file, what is expected and the fix. `set_aside` is the fix for a file that cannot be used, `place` that for one in
+    the wrong place.
     """
 
     application: int
@@ -62,7 +63,8 @@ class Kind(Struct, frozen=True):
 
     @contextlib.contextmanager
     def reading(self, path: Path) -> Iterator[None]:
-        """As `named`, for code that only reads: a value in the file that has another form than rigwright wrote is damage too."""
+        """As `named`, for code that only reads: a value in the file that has another form than rigwright wrote is
+        damage too."""
         with self.named(path):
             try:
                 yield
@@ -82,11 +84,13 @@ class Kind(Struct, frozen=True):
                 raise self.damaged(path, "a time in it is none") from None
 
     def connect(self, path: Path, write: bool, given: bool = False) -> sqlite3.Connection:
-        """Opens a connection to a file of this version. Without `write` it creates no file and accepts a read-only file.
+        """Opens a connection to a file of this version. Without `write` it creates no file and accepts a read-only
+        file.
 
-        `given`: the user chose the path; then under sudo the file is not made that of the user who called it. Raises the kind's error
-        when the file does not exist (only without `write`), is damaged, belongs to another program or version, is not writable, is
-        locked for longer than BUSY_S, or is a link in a folder of the user who called sudo.
+        `given`: the user chose the path; then under sudo the file is not made that of the user who called it. Raises
+        the kind's error when the file does not exist (only without `write`), is damaged, belongs to another program or
+        version, is not writable, is locked for longer than BUSY_S, or is a link in a folder of the user who called
+        sudo.
         """
         with self.named(path):
             if path.is_symlink() and not given and state_dir.caller() is not None:
@@ -125,7 +129,8 @@ class Kind(Struct, frozen=True):
             raise
 
     def _version(self, database: sqlite3.Connection, path: Path) -> int:
-        """The version of the file, 0 if it is empty. Raises the kind's error for another program, version or other tables."""
+        """The version of the file, 0 if it is empty. Raises the kind's error for another program, version or other
+        tables."""
         # One statement, because another process may be creating the tables.
         version, application, empty = database.execute(
             "SELECT user_version, application_id, NOT EXISTS (SELECT 1 FROM sqlite_master)"

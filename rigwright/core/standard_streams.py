@@ -1,4 +1,5 @@
-"""Replaces stdin, stdout and stderr that cannot be used: a closed one, a full disk, a pipe without a reader, a lost terminal."""
+"""Replaces stdin, stdout and stderr that cannot be used: a closed one, a full disk, a pipe without a reader, a lost
+terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _NO_READER = (errno.EPIPE, errno.EIO, errno.EBADF)
 
 
 class SafeStream:
-    """A text stream whose writes never fail. What follows the first failure goes to /dev/null; `lost` is that failure."""
+    """A text stream whose writes never fail. What follows the first failure goes to /dev/null; `lost` is that
+    failure."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -72,7 +74,8 @@ def lost(stream: IO[str]) -> OSError | None:
 
 
 def full(stream: IO[str]) -> str:
-    """Why a stream that was secured could not be written, such as a full disk; "" if it could be, or if its reader ended."""
+    """Why a stream that was secured could not be written, such as a full disk; "" if it could be, or if its reader
+    ended."""
     error = lost(stream)
     return "" if error is None or error.errno in _NO_READER else str(error.strerror)
 

@@ -22,8 +22,8 @@ Template = NewType("Template", str)
 
 
 def require_inside(path: Path, folder: Path, where: str) -> None:
-    """Raises InputError for a template that is a link to a file outside the directory of its templates/: a link in a repository
-    could name a private file of the person who runs rigwright."""
+    """Raises InputError for a template that is a link to a file outside the directory of its templates/: a link in a
+    repository could name a private file of the person who runs rigwright."""
     if not path.resolve().is_relative_to(folder.parent.resolve()):
         found = f"the template {path} is a link to {path.resolve()}, outside {folder.parent}"
         fix = f"put the file itself there: cp --remove-destination {path.resolve()} {path}"
@@ -31,7 +31,8 @@ def require_inside(path: Path, folder: Path, where: str) -> None:
 
 
 def render_file(path: Path, values: Mapping[str, Any], closed: str = "") -> str | Secret:
-    """Renders a template file with the values; `closed` as for `settled`. Raises InputError with the line in the template."""
+    """Renders a template file with the values; `closed` as for `settled`. Raises InputError with the line in the
+    template."""
     from rigwright.core.rendering import names, needs_secret, render_text
 
     text = yaml_source.text(path, str(path))
@@ -49,8 +50,8 @@ def settled(
 ) -> dict[str, Any]:
     """Renders every template in the variables with the values of the other variables.
 
-    `origins` has the FILE:LINE of each variable, for errors. `closed` is what to type when variables are in files that are not
-    open: then a template with an undefined variable is an error only when its value is needed.
+    `origins` has the FILE:LINE of each variable, for errors. `closed` is what to type when variables are in files that
+    are not open: then a template with an undefined variable is an error only when its value is needed.
     Raises InputError for an invalid template, an undefined variable, or a variable that refers to itself.
     """
     at = origins or {}
@@ -94,8 +95,9 @@ def fill(
 ) -> Any:
     """Renders all templates in a value. A text that is a single `{{ }}` becomes a value of the expression's type.
 
-    A text that reads a secret becomes one, and a secret text stays one; both are rendered with the variables `later` (default:
-    `variables`) when they are needed. `closed`: as for `settled`. A value without a template is returned itself.
+    A text that reads a secret becomes one, and a secret text stays one; both are rendered with the variables `later`
+    (default: `variables`) when they are needed. `closed`: as for `settled`. A value without a template is returned
+    itself.
     """
     if later is None:
         later = variables

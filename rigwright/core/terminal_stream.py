@@ -1,8 +1,8 @@
 """The way out of this process to a terminal: stdout and stderr replace what would control the terminal.
 
-`guard` puts a filter before both, so everything that is printed passes it: errors, questions, help, warnings, log records and
-tracebacks. Only two writers pass by it: the console of `report/console.py`, which filters each text before it adds colours,
-and `write_document` for JSON, which has no control characters.
+`guard` puts a filter before both, so everything that is printed passes it: errors, questions, help, warnings, log
+records and tracebacks. Only two writers pass by it: the console of `report/console.py`, which filters each text before
+it adds colours, and `write_document` for JSON, which has no control characters.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ class Sequence(list[Any]):
 
 
 Tags = AnyMapping[str, Callable[[Any, str], Any]]
-"""Functions by tag (`!secret`); each gets the value that has the tag and its FILE:LINE, and returns what it stands for."""
+"""Functions by tag (`!secret`); each gets the value that has the tag and its FILE:LINE, and returns what it stands
+for."""
 
 MOST_BYTES = 16 << 20
 """The size of the largest file that is read. An inventory of 10000 hosts has 1 to 2 MiB."""
@@ -55,7 +56,8 @@ def load(path: Path, shown: str | None = None, tags: Tags | None = None) -> Any:
     """The document of a YAML file; None when the file is empty. Messages call the file `shown`.
 
     Raises InputError for a file that is unreadable, larger than 16 MiB or not UTF-8, a tab in the indentation, a syntax
-    error, a duplicate key, a key that is not a text, a tag that is not in `tags`, more than 500000 values, or more than 100 levels.
+    error, a duplicate key, a key that is not a text, a tag that is not in `tags`, more than 500000 values, or more than
+    100 levels.
     """
     name = shown or str(path)
     return loads(text(path, name), name, tags)
@@ -105,7 +107,8 @@ _KINDS: dict[type[yaml.Node], tuple[str, ...]] = {
 }
 """The types that a value may have. Python builds no other object for a tag."""
 _LOADERS = (Composer, yaml.CSafeLoader) if yaml.__with_libyaml__ else (yaml.SafeLoader,)
-"""What reads YAML. The composer is always that of Python: that of libyaml has no limit, and ends the process when lists are nested too deep."""
+"""What reads YAML. The composer is always that of Python: that of libyaml has no limit, and ends the process when lists
+are nested too deep."""
 
 
 class _Loader(*_LOADERS):  # type: ignore[misc]
@@ -139,7 +142,8 @@ class _Loader(*_LOADERS):  # type: ignore[misc]
         return node
 
     def _count(self, at: Any) -> None:
-        """Counts a value, and a level; raises InputError above a limit, with the last line that was reached: the value of an alias is above it."""
+        """Counts a value, and a level; raises InputError above a limit, with the last line that was reached: the value
+        of an alias is above it."""
         self._line = max(self._line, at.start_mark.line + 1)
         self._values += 1
         self._level += 1

@@ -30,7 +30,8 @@ _DRIVER = ("nvidia-driver-535", "nvidia-dkms-535", "libnvidia-compute-535", "cud
 
 
 def interferes(pin: Pin) -> bool:
-    """Whether a foreign stanza works against rigwright's pin: it lets another driver in (1000 or more), or keeps the driver out (negative)."""
+    """Whether a foreign stanza works against rigwright's pin: it lets another driver in (1000 or more), or keeps the
+    driver out (negative)."""
     names = [name.removeprefix("src:").split(":")[0] for name in pin.packages]
     concerns = any(re.search("nvidia|cuda", name) or any(fnmatchcase(each, name) for each in _DRIVER) for name in names)
     return concerns and (pin.priority >= 1000 or (pin.priority < 0 and "*" not in names))

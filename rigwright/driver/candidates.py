@@ -88,7 +88,8 @@ def built_already(
 
 
 def with_metapackage(choice: Choice, offered: Archive) -> Choice:
-    """The choice with the package that follows its kernel's flavour, as ubuntu-drivers installs it, if that one brings this module."""
+    """The choice with the package that follows its kernel's flavour, as ubuntu-drivers installs it, if that one brings
+    this module."""
     for name, versions in offered.versions.items():
         for version in versions:
             if version.kernel == choice.kernel and version.driver == choice.version and not version.transitional:

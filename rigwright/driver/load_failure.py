@@ -1,4 +1,5 @@
-"""Why an installed driver is not loaded, in its own words: those of the kernel log, of systemd-modules-load, and of DKMS."""
+"""Why an installed driver is not loaded, in its own words: those of the kernel log, of systemd-modules-load, and of
+DKMS."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ LONGEST = 300
 
 
 class LoadFailure(Struct, frozen=True):
-    """`said`: the sentence, "" when there is none. `symptom`: the key in the catalogue. `cause` and `fix`: "" where those of the
-    symptom are right."""
+    """`said`: the sentence, "" when there is none. `symptom`: the key in the catalogue. `cause` and `fix`: "" where
+    those of the symptom are right."""
 
     said: str
     symptom: str
@@ -29,7 +30,8 @@ class LoadFailure(Struct, frozen=True):
 
 
 def load_failure(facts: Facts, release: str, built: str) -> LoadFailure:
-    """Why the driver is not loaded in the kernel that runs. `built`: the version of its module for that kernel, "" without one."""
+    """Why the driver is not loaded in the kernel that runs. `built`: the version of its module for that kernel, ""
+    without one."""
     if not built:
         return build_failure(facts, release)
     log, units = facts.all(kernel_log.kernel, systemd.module_load_errors)
@@ -68,7 +70,8 @@ _BAD = lazy_re.compile(
 
 
 def sentences(log: Sequence[str]) -> tuple[str, ...]:
-    """The complaints of the NVIDIA modules in lines of the kernel log, and those of the kernel about their signatures, oldest first.
+    """The complaints of the NVIDIA modules in lines of the kernel log, and those of the kernel about their signatures,
+    oldest first.
 
     A sentence that the driver breaks into lines is put together again. Each is there once.
     """
@@ -104,7 +107,8 @@ _REFUSED = lazy_re.compile(
 
 
 def _not_recognised(said: Sequence[str]) -> tuple[str, str] | None:
-    """Cause and fix where the driver refuses a GPU that its release supports by the GPU's PCI id; None for any other."""
+    """Cause and fix where the driver refuses a GPU that its release supports by the GPU's PCI id; None for any
+    other."""
     match = next((found for text in said if (found := _REFUSED.search(text))), None)
     card = card_of(match[2].lower()) if match else None
     if not match or not card or not runs(card, int(match[3])):

@@ -31,8 +31,8 @@ def build_problem(
 ) -> BuildProblem | None:
     """The problem of a release of the driver with a kernel release; None if it builds, and for an unknown branch.
 
-    `version` is "" before the release is chosen: then a branch has a problem only if none of its releases builds. The error
-    names another driver that builds, of those that all GPUs run on.
+    `version` is "" before the release is chosen: then a branch has a problem only if none of its releases builds. The
+    error names another driver that builds, of those that all GPUs run on.
     """
     releases, wanted = (version,) if version else _releases(driver), series(kernel)
     if not _releases(driver) or (answer := any_builds(releases, wanted)) == "builds":

@@ -26,7 +26,8 @@ def removable(installed: Mapping[str, Package], running: str, newest: str) -> di
 
 
 def boot_room(facts: Facts) -> str:
-    """How to make room in /boot: the command that removes the two oldest kernels that can go, which keeps the newest and the running."""
+    """How to make room in /boot: the command that removes the two oldest kernels that can go, which keeps the newest
+    and the running."""
     installed, running, newest = facts.all(dpkg.matching(*KERNELS), system.running_kernel, kernels.newest)
     old = removable(installed, running, newest)
     kept = f"{running}, which runs{f', and {newest}, the newest' if newest not in ('', running) else ''}"

@@ -56,10 +56,10 @@ def families(
 ) -> tuple[tuple[str, ...], ...]:
     """The sets of packages of a driver with a dkms module, the preferred set first.
 
-    Without `display` they are compute sets, with it they have the libraries for X, Wayland, OpenGL and video too. The order of
-    the archives is the same for both, so that one follows the other at the same release.
-    With `fabric_manager` each set contains the fabric manager, which has the version of the driver. With `server_only` there
-    is only Ubuntu's -server set.
+    Without `display` they are compute sets, with it they have the libraries for X, Wayland, OpenGL and video too. The
+    order of the archives is the same for both, so that one follows the other at the same release.
+    With `fabric_manager` each set contains the fabric manager, which has the version of the driver. With `server_only`
+    there is only Ubuntu's -server set.
     """
     if os_release.id == "debian":
         return _debian(branch, flavour, (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else (), display)
@@ -81,7 +81,8 @@ def families(
 
 
 DEBIAN_CUDA_FROM = 560
-"""The first branch whose libraries and nvidia-smi are one package, nvidia-driver-cuda, in NVIDIA's repository for Debian."""
+"""The first branch whose libraries and nvidia-smi are one package, nvidia-driver-cuda, in NVIDIA's repository for
+Debian."""
 
 
 def _debian(branch: str, flavour: str, also: tuple[str, ...], display: bool) -> tuple[tuple[str, ...], ...]:
@@ -100,7 +101,8 @@ def _debian(branch: str, flavour: str, also: tuple[str, ...], display: bool) -> 
 
 
 FULL_SET = lazy_re.compile(r"nvidia-(tesla-\d{3}-)?driver(-\d{3})?(-server)?(-open)?")
-"""The metapackages with the libraries for X, Wayland, OpenGL and video. Each full set has one of them, no compute set has."""
+"""The metapackages with the libraries for X, Wayland, OpenGL and video. Each full set has one of them, no compute set
+has."""
 HEADLESS = lazy_re.compile(r"nvidia-headless(-no-dkms)?(-\d{3})?(-server)?(-open)?")
 """Ubuntu's metapackages of the compute set."""
 _FULL_ONLY = lazy_re.compile(
@@ -111,7 +113,8 @@ _FULL_ONLY = lazy_re.compile(
 
 
 def of_other_set(names: Iterable[str], display: bool) -> list[str]:
-    """The packages among `names` that only the other set has: with `display` the compute set, without it the full set."""
+    """The packages among `names` that only the other set has: with `display` the compute set, without it the full
+    set."""
     if display:
         return [name for name in names if HEADLESS.fullmatch(name)]
     return [

@@ -83,7 +83,8 @@ class Resolution(Struct, frozen=True):
 
     @property
     def beside(self) -> dict[str, list[str]]:
-        """By version, the packages that do not have the driver's (Debian's nvidia-persistenced, prebuilt modules, kernels)."""
+        """By version, the packages that do not have the driver's (Debian's nvidia-persistenced, prebuilt modules,
+        kernels)."""
         names: dict[str, list[str]] = {}
         for name, version in sorted(self.closure.items()):
             if not self.of_release(name):
@@ -181,7 +182,8 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
 
 
 def _not_transitional(facts: Facts, driver: Driver, os_release: OsRelease, flavour: str) -> None:
-    """Raises HostError on another system than Ubuntu, and where the -server set that apt would install brings another branch."""
+    """Raises HostError on another system than Ubuntu, and where the -server set that apt would install brings another
+    branch."""
     if os_release.id != "ubuntu":
         problem = f"source ubuntu-server on {os_release.pretty_name}"
         raise HostError("driver.source", problem, "Ubuntu, whose archive has the -server packages", "source: auto")

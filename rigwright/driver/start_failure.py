@@ -1,4 +1,5 @@
-"""Why a GPU on the bus does not answer a loaded driver: the driver's own sentences about its start, from the kernel log."""
+"""Why a GPU on the bus does not answer a loaded driver: the driver's own sentences about its start, from the kernel
+log."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _LOOK = "sudo dmesg | grep NVRM, and invoke explain with its first line"
 
 
 class StartFailure(Struct, frozen=True):
-    """`said`: the driver's sentences about one GPU. `symptom`: the key in the catalogue, "" if it knows none of them."""
+    """`said`: the driver's sentences about one GPU. `symptom`: the key in the catalogue, "" if it knows none of
+    them."""
 
     said: str
     symptom: str
@@ -49,7 +51,8 @@ _KINDS = ("driver", "boot", "hardware", "power")
 
 
 class StartFailures:
-    """The failures of a kernel log. A GPU that has one may have started later: they count for a GPU that does not answer.
+    """The failures of a kernel log. A GPU that has one may have started later: they count for a GPU that does not
+    answer.
 
     A GPU that fell off the bus has none: that it cannot be started then is a consequence.
     """
@@ -93,7 +96,8 @@ def start_failures(facts: Facts) -> StartFailures:
 
 
 class SilentGpu(Struct, frozen=True):
-    """A GPU on the bus that the driver does not list. `failure`: what the kernel log says of its start, if it says something."""
+    """A GPU on the bus that the driver does not list. `failure`: what the kernel log says of its start, if it says
+    something."""
 
     place: str
     failure: StartFailure | None

@@ -1,4 +1,5 @@
-"""Applies a plan to one host: each step is planned again, changed, and planned once more; the last plan must be empty."""
+"""Applies a plan to one host: each step is planned again, changed, and planned once more; the last plan must be
+empty."""
 
 from __future__ import annotations
 
@@ -35,14 +36,16 @@ def apply(
 ) -> ApplyResult:
     """Applies the steps in order, under the host's lease; `preview` is the plan that the user has seen.
 
-    The result's `error` says what stopped it; the steps after that are as they were in the preview. `trials`: a new boot is tried
-    once, where the host can do that; None: it is not. `tried`: the change of a `try` on which somebody decides later.
+    The result's `error` says what stopped it; the steps after that are as they were in the preview. `trials`: a new
+    boot is tried once, where the host can do that; None: it is not. `tried`: the change of a `try` on which somebody
+    decides later.
     """
     return _Application(run, steps, preview, trials, tried).run_all()
 
 
 def tidy(run: HostRun) -> None:
-    """Removes what a run of this machine left that was cut after its last change: its lease, and files that are half written.
+    """Removes what a run of this machine left that was cut after its last change: its lease, and files that are half
+    written.
 
     For a host that needs no change, on which no lease is taken. Nothing is removed while another run holds the host.
     """
@@ -136,8 +139,8 @@ class _Application:
             pending = pending[taken:]
 
     def _apply_step(self, planned: PlannedStep) -> None:
-        """Makes the changes of a step, and proves them with a second plan. How it ended is recorded before anything else happens;
-        a step that was stopped before its first change stays as it was in the preview."""
+        """Makes the changes of a step, and proves them with a second plan. How it ended is recorded before anything
+        else happens; a step that was stopped before its first change stays as it was in the preview."""
         step, started = planned.step, time.monotonic()
         host, begun = self.run.host.name, False
         self.run.emit(events.StepStarted(host, step.name, planned.changes))
@@ -184,7 +187,8 @@ class _Application:
         self.run.emit(events.StepDone(host, step.name, "changed", "", time.monotonic() - started))
 
     def _require_consent(self, planned: PlannedStep) -> None:
-        """Raises ConsentError for a disruptive change that the preview did not show, or while processes use the GPUs."""
+        """Raises ConsentError for a disruptive change that the preview did not show, or while processes use the
+        GPUs."""
         name, disruptive = planned.step.name, [change for change in planned.changes if change.disruptive]
         reboots = any(change.leads_to == "reboot" for change in planned.changes)
         if self.run.options.disrupt or not (disruptive or reboots):
@@ -211,7 +215,8 @@ class _Application:
         self._run_batch(step, batch)
 
     def _run_batch(self, step: str, batch: list[Command], then_s: float = 0) -> None:
-        """Runs commands while this run holds the lease, which lasts longer than all of them can take, and `then_s` seconds more."""
+        """Runs commands while this run holds the lease, which lasts longer than all of them can take, and `then_s`
+        seconds more."""
         if batch:
             limit_s = sum(cmd.timeout_s + 6 for cmd in batch) + then_s
             renewed, *results = self.run.transport.run([self.lease.renewal(limit_s), *batch])
@@ -225,7 +230,8 @@ class _Application:
         return tuple(dict.fromkeys(module for step in left for module in step.step.declared.modules))
 
     def _begin_here(self) -> None:
-        """On this machine: removes what an earlier continuation told. After its reboot: records a reboot that did not help."""
+        """On this machine: removes what an earlier continuation told. After its reboot: records a reboot that did not
+        help."""
         if not continuation.continues():
             self._work((continuation.cleared(),))
             return
@@ -239,7 +245,8 @@ class _Application:
                 self._run_batch(self.reboot.name, list(change.in_vain))
 
     def _settle_trial(self) -> None:
-        """Ends what an earlier run left of a trial: judges a boot that is one, and reports one from which the host has come back."""
+        """Ends what an earlier run left of a trial: judges a boot that is one, and reports one from which the host has
+        come back."""
         if self.trials is None or self.reboot is None:
             return
         trial = self.trials.state()
@@ -282,9 +289,11 @@ class _Application:
             self._work(taken_away())
 
     def _judge_trial(self, step: Step, reboot_s: int, wait: BootWait, seen: tuple[str, ...] = ()) -> None:
-        """Confirms this boot if it is a trial and healthy. Raises HostError when it was not, with the host as it was before.
+        """Confirms this boot if it is a trial and healthy. Raises HostError when it was not, with the host as it was
+        before.
 
-        `seen`: what kept the controller out of the trial. `wait`: makes the connection again that is lost while the boot is judged.
+        `seen`: what kept the controller out of the trial. `wait`: makes the connection again that is lost while the
+        boot is judged.
         """
         assert self.trials
         trial, why, seen = self._judged(step, wait, seen)
@@ -322,7 +331,8 @@ class _Application:
     def _judged(
         self, step: Step, wait: BootWait, seen: tuple[str, ...]
     ) -> tuple[trial_facts.Trial | None, tuple[str, ...], tuple[str, ...]]:
-        """The trial; why this boot, which is a trial, is not healthy; what kept the controller out of a trial that has ended."""
+        """The trial; why this boot, which is a trial, is not healthy; what kept the controller out of a trial that has
+        ended."""
         assert self.trials
         while True:
             try:
@@ -335,7 +345,8 @@ class _Application:
                 seen = wait.again(error, self.trials.judged_within_s)
 
     def _wait(self, before: str, reboot_s: int, trial: str = "") -> BootWait:
-        """A wait for another boot than `before`, which may take `reboot_s` seconds. `trial`: the run that tries it once, "" for none."""
+        """A wait for another boot than `before`, which may take `reboot_s` seconds. `trial`: the run that tries it
+        once, "" for none."""
         if not self.trials or not trial:
             return BootWait(self.run, self.lease, before, reboot_s)
         tried = Tried(trial, self.trials.reboot.confirm_within_s, reboot_s)
@@ -353,7 +364,8 @@ class _Application:
         self.run.emit(events.Note(self.run.host.name, text))
 
     def _reboot(self, step: Step, change: Change, first: Sequence[Command]) -> None:
-        """Reboots the host, once a reboot slot is free, and waits until it runs with another boot id and the step is ok.
+        """Reboots the host, once a reboot slot is free, and waits until it runs with another boot id and the step is
+        ok.
 
         The commands `first` run before it.
 
@@ -433,7 +445,8 @@ class _Application:
         return self.trials is not None and self.trials.kept
 
     def _becomes_ok(self, step: Step, within_s: float = 120) -> bool:
-        """Whether a step is ok within that time of a boot: a driver may load after systemd reports that the boot is complete."""
+        """Whether a step is ok within that time of a boot: a driver may load after systemd reports that the boot is
+        complete."""
         deadline = time.monotonic() + within_s
         while True:
             self.run.store.forget()

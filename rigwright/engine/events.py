@@ -30,7 +30,8 @@ def redacted(event: Event) -> Event:
 
 
 class Connected(Event, frozen=True):
-    """The host is connected and has answered. `simulated`: the lab's description of a simulated host, "" for a real one."""
+    """The host is connected and has answered. `simulated`: the lab's description of a simulated host, "" for a real
+    one."""
 
     address: str
     simulated: str

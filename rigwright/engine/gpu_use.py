@@ -12,7 +12,8 @@ from rigwright.facts.own_programs import at_work
 
 
 def gpu_use(run: HostRun, continues: str = "") -> str:
-    """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs. `continues`: as of `gpu_users`."""
+    """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs. `continues`: as of
+    `gpu_users`."""
     try:
         users = gpu_users(run, continues)
     except ConsentError as error:
@@ -33,8 +34,9 @@ def mig_use(run: HostRun) -> str:
 
 
 def gpu_users(run: HostRun, continues: str = "") -> str:
-    """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none. A program of rigwright is named with
-    its run and its end; one with the name `continues` whose command has ended does not count: this command continues it.
+    """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none. A program of rigwright is
+    named with its run and its end; one with the name `continues` whose command has ended does not count: this command
+    continues it.
 
     Raises ConsentError when they cannot be read.
     """

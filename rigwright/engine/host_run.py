@@ -31,11 +31,12 @@ MOST_OWNERS = 200
 class Options(Struct, frozen=True):
     """Options of a run.
 
-    `disrupt`: changes may interrupt running GPU work, also without an announcement in the plan. `reboots`: how many hosts may
-    reboot at a time. `root`: commands run as root; otherwise as the user who logs in. `restart`: the words that start this command again
-    after a reboot of the machine that it runs on, () for a command that cannot go on; `restart_title` is its name. `earlier_runs`: the
-    earlier runs of the same rollout; this run takes over hosts that one of them has not released. `announced`: by host the names
-    of the steps whose disruption a person was shown; None: those of the plan of this run.
+    `disrupt`: changes may interrupt running GPU work, also without an announcement in the plan. `reboots`: how many
+    hosts may reboot at a time. `root`: commands run as root; otherwise as the user who logs in. `restart`: the words
+    that start this command again after a reboot of the machine that it runs on, () for a command that cannot go on;
+    `restart_title` is its name. `earlier_runs`: the earlier runs of the same rollout; this run takes over hosts that
+    one of them has not released. `announced`: by host the names of the steps whose disruption a person was shown; None:
+    those of the plan of this run.
     """
 
     run_id: str
@@ -51,8 +52,9 @@ class Options(Struct, frozen=True):
 class RunState(Struct):
     """State that all hosts of a run share.
 
-    `reboot_slots` limits concurrent reboots. `lost`: the name of a host that did not come back from a reboot; no other host is
-    rebooted after that. `stopping` is set by the first Ctrl-C. `results`: of steps and checks, which hosts have in common.
+    `reboot_slots` limits concurrent reboots. `lost`: the name of a host that did not come back from a reboot; no other
+    host is rebooted after that. `stopping` is set by the first Ctrl-C. `results`: of steps and checks, which hosts have
+    in common.
     """
 
     reboot_slots: threading.Semaphore
@@ -91,7 +93,8 @@ class HostRun:
         self.untidy = False
         """Whether the host has scratch directories, of this run or of an earlier one."""
         self.asked: dict[Command, None] = {}
-        """The commands that read the host before anything may have changed it, without those that use a scratch directory."""
+        """The commands that read the host before anything may have changed it, without those that use a scratch
+        directory."""
         self.recorded = RecordedMachines()
         """The machines of the history."""
         self._matched: tuple[RecordedMachines, object, object, Match] | None = None
@@ -117,7 +120,8 @@ class HostRun:
 
     @contextlib.contextmanager
     def critical_section(self, name: str) -> Iterator[None]:
-        """A section that the first Ctrl-C does not interrupt. Raises Interrupted when the run was stopped before it begins."""
+        """A section that the first Ctrl-C does not interrupt. Raises Interrupted when the run was stopped before it
+        begins."""
         with self._critical:
             self.raise_if_stopped()
             self.current_section = name
@@ -127,7 +131,8 @@ class HostRun:
                 self.current_section = ""
 
     def stop(self) -> bool:
-        """Closes the connection, which ends reading and waiting. Returns False, and does nothing, inside a critical section."""
+        """Closes the connection, which ends reading and waiting. Returns False, and does nothing, inside a critical
+        section."""
         if not self._critical.acquire(blocking=False):
             return False
         try:
@@ -142,7 +147,8 @@ class HostRun:
         self._prefetch.update(dict.fromkeys(facts))
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
-        """Reads facts, and those that are prefetched, in one round trip. Boot id, simulation and identity are read along when not known."""
+        """Reads facts, and those that are prefetched, in one round trip. Boot id, simulation and identity are read
+        along when not known."""
         along: tuple[Fact[Any], ...] = (
             system.boot_id,
             system.simulated,
@@ -168,7 +174,8 @@ class HostRun:
                 self.emit(events.Note(self.host.name, self.transport.warning))
 
     def tidy(self) -> None:
-        """Removes the scratch directories of this run, and those that runs have left which ended early; those of a run at work stay.
+        """Removes the scratch directories of this run, and those that runs have left which ended early; those of a run
+        at work stay.
 
         Without an open connection, and where the host does not answer, they are left for the next run.
         """
@@ -184,7 +191,8 @@ class HostRun:
 
     @property
     def match(self) -> Match:
-        """The machine of the history that this host is; by its name and address as long as its identity is not known."""
+        """The machine of the history that this host is; by its name and address as long as its identity is not
+        known."""
         identity, simulated = (self.store.known.get(fact) for fact in (system.identity, system.simulated))
         if self._matched is None or any(
             now is not then for now, then in zip((self.recorded, identity, simulated), self._matched, strict=False)
@@ -210,7 +218,8 @@ class HostRun:
     def planned(
         self, steps: Sequence[Step], also: Callable[[], Iterable[Fact[Any]]] | None = None
     ) -> tuple[plan.PlannedStep, ...]:
-        """The plan of the steps; reads the facts that it needs. Each round trip also reads the facts that `also` returned before it."""
+        """The plan of the steps; reads the facts that it needs. Each round trip also reads the facts that `also`
+        returned before it."""
 
         def read(facts: Sequence[Fact[Any]]) -> None:
             self.read(facts)

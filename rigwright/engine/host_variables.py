@@ -1,4 +1,5 @@
-"""The variables of one host as a playbook sees them: for templates as the inventory has them, for parameters as types."""
+"""The variables of one host as a playbook sees them: for templates as the inventory has them, for parameters as
+types."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class HostVariables(Struct, frozen=True, dict=True):
         return {**given, "rig": self.rig} if self.rig else given
 
     def with_vars(self, given: YamlMapping | None, where: str) -> HostVariables:
-        """These, with the `vars` of a play or task over them; they count as those of the inventory. Raises InputError."""
+        """These, with the `vars` of a play or task over them; they count as those of the inventory. Raises
+        InputError."""
         if not given:
             return self
         variables = settled({**self.variables, **given}, where, self.host.origins, self.host.closed)
@@ -61,7 +63,8 @@ class HostVariables(Struct, frozen=True, dict=True):
 
 
 def of_host(host: Host, rigs: Path) -> HostVariables:
-    """The variables of a host, its templates filled in. Raises InputError for a value of rigwright's own that does not fit."""
+    """The variables of a host, its templates filled in. Raises InputError for a value of rigwright's own that does not
+    fit."""
     variables = settled(dict(host.variables), host.where, host.origins, host.closed)
     rig = None
     if "rig" in variables:

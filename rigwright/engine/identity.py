@@ -1,4 +1,5 @@
-"""Findings about the identity of a machine: another machine under a name, another name of a machine, and an identity of two machines."""
+"""Findings about the identity of a machine: another machine under a name, another name of a machine, and an identity of
+two machines."""
 
 from __future__ import annotations
 

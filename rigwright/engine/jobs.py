@@ -1,8 +1,8 @@
 """Long commands as detached jobs.
 
-A job is a script in /var/lib/rigwright/runs/RUN/STEP that systemd runs outside the session. It has ended when its result file
-exists; a lost connection and the end of the controller do not affect it. A job that a shutdown ends is watched until the host
-has booted again, so that the error tells of the boot.
+A job is a script in /var/lib/rigwright/runs/RUN/STEP that systemd runs outside the session. It has ended when its
+result file exists; a lost connection and the end of the controller do not affect it. A job that a shutdown ends is
+watched until the host has booted again, so that the error tells of the boot.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def run(
 ) -> Result:
     """Runs a command as a job that survives the connection; returns its result. `on_line` gets each line of output.
 
-    `owner` is that of the lease; the host starts the job only while the lease has it. Raises HostError when the job cannot be started,
-    when a reboot ended it or another run has taken the host, Unreachable when the host does not come back.
+    `owner` is that of the lease; the host starts the job only while the lease has it. Raises HostError when the job
+    cannot be started, when a reboot ended it or another run has taken the host, Unreachable when the host does not come
+    back.
     """
     run_id = owner.partition(" ")[0]
     slug = re.sub(r"[^a-z0-9]+", "-", step.lower()).strip("-")[:48]
@@ -116,7 +117,8 @@ def run(
 
 
 def _start(transport: Transport, start: Command) -> Result:
-    """The result of the script that starts a job; repeated when nothing says whether it did. Raises HostError, Unreachable."""
+    """The result of the script that starts a job; repeated when nothing says whether it did. Raises HostError,
+    Unreachable."""
     for _ in range(2):
         try:
             answer = transport.run([start])[0]
@@ -139,9 +141,9 @@ def watch(
 ) -> Result:
     """Follows a job to its end and returns its result; reconnects after a lost connection.
 
-    An answer that cannot be read or comes too late means that the job still runs. `raise_if_stopped` is called every few seconds; an
-    exception from it ends the watching. `owner`: that of the lease, which is renewed. Raises HostError, also when another run has
-    taken the host, and Unreachable.
+    An answer that cannot be read or comes too late means that the job still runs. `raise_if_stopped` is called every
+    few seconds; an exception from it ends the watching. `owner`: that of the lease, which is renewed. Raises HostError,
+    also when another run has taken the host, and Unreachable.
     """
     deadline = time.monotonic() + limit_s
     log, boot, unread = _Log(on_line, folder), "", 0
@@ -198,7 +200,8 @@ def watch(
 
 
 class _Log:
-    """The output of a job as it arrives: its size, its end, and the lines that were passed on. All three are bounded."""
+    """The output of a job as it arrives: its size, its end, and the lines that were passed on. All three are
+    bounded."""
 
     def __init__(self, on_line: Callable[[str], None], folder: str) -> None:
         self.size = 0
@@ -208,7 +211,8 @@ class _Log:
         self._lines_left, self._bytes_left = LINES, LINE_BYTES
 
     def add(self, more: bytes) -> None:
-        """Adds output, and passes its complete lines on. The rest of a line that is longer than LOG_BYTES is a line of its own."""
+        """Adds output, and passes its complete lines on. The rest of a line that is longer than LOG_BYTES is a line of
+        its own."""
         self.size += len(more)
         self.end += more
         del self.end[:-LOG_BYTES]

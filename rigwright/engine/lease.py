@@ -1,15 +1,18 @@
 """The lease of a host: only one run changes a host at a time.
 
-The lease is a file on the host. Its first line is the owner: the run, the user and machine, the process, when that started, the name of the
-host in the inventory, and the fencing token of the lease. Its second line says until when: the boot id and the uptime at the last renewal, and the length in seconds.
-The host's wall clock and the controller's do not count. A lease of an earlier boot counts from the start of this boot, so that its run,
-which may be waiting for the boot, continues first.
+The lease is a file on the host. Its first line is the owner: the run, the user and machine, the process, when that
+started, the name of the host in the inventory, and the fencing token of the lease. Its second line says until when: the
+boot id and the uptime at the last renewal, and the length in seconds. The host's wall clock and the controller's do not
+count. A lease of an earlier boot counts from the start of this boot, so that its run, which may be waiting for the
+boot, continues first.
 
-The fencing token is one more than that of the last lease of this host, also after a reboot. Of two attempts at the same work that with
-the greater token is the later one, and the host refuses the other, also when one process makes both. The host's system log says who
-took it: `journalctl -t rigwright`. The host also keeps which runs the last holder continues (`lease.continued`); these get no lease any more.
+The fencing token is one more than that of the last lease of this host, also after a reboot. Of two attempts at the same
+work that with the greater token is the later one, and the host refuses the other, also when one process makes both. The
+host's system log says who took it: `journalctl -t rigwright`. The host also keeps which runs the last holder continues
+(`lease.continued`); these get no lease any more.
 
-All scripts that change the lease or start a job hold the lock `lease.lock`, and compare the owner with its token while they hold it.
+All scripts that change the lease or start a job hold the lock `lease.lock`, and compare the owner with its token while
+they hold it.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ JOBS_AT_WORK = (
     "[ ! -d /run/systemd/system ] || systemctl list-units --plain --no-legend"
     " --state=running,activating,deactivating,reloading 'rigwright-job-*.service'"
 )
-"""Shell text that lists the jobs that run, none where systemd is not the init. A job that a shutdown ends is `deactivating`."""
+"""Shell text that lists the jobs that run, none where systemd is not the init. A job that a shutdown ends is
+`deactivating`."""
 
 SHELL = f"""
 set -f
@@ -66,8 +70,9 @@ lost() {{ echo "$owner" >&2; exit {LOST}; }}
 jobs_at_work() {{ {JOBS_AT_WORK} || echo unknown; }}
 say() {{ logger -t rigwright -- "$1" 2>/dev/null || :; }}
 """
-"""Shell functions. `alone` takes the lock, which no other user can open and hold; `clock` sets `boot` and `up`; `held` reads the lease, and fails if there is none or it cannot
-be read; `keep OWNER LENGTH` writes it; `say TEXT` writes to the system log where there is one. A systemd that does not answer counts as one that runs a job."""
+"""Shell functions. `alone` takes the lock, which no other user can open and hold; `clock` sets `boot` and `up`; `held`
+reads the lease, and fails if there is none or it cannot be read; `keep OWNER LENGTH` writes it; `say TEXT` writes to
+the system log where there is one. A systemd that does not answer counts as one that runs a job."""
 
 _TAKE = f"""{SHELL}
 since_boot() {{ set -- ${{init##*)}}; age=$((up - ${{20}} / 100)); [ $age -ge 0 ] || age=$up; }}
@@ -120,13 +125,15 @@ while [ $quiet -lt 3 ]; do
   sleep 0.1
 done
 """
-"""Waits until no program runs that a command of this owner started. Its run has lost the lease, so it starts no other."""
+"""Waits until no program runs that a command of this owner started. Its run has lost the lease, so it starts no
+other."""
 
 _HELD_BY = lazy_re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{OWNER.pattern})\s*")
 
 
 class Lease(Struct, frozen=True):
-    """The lease of a host, as long as the host has `owner` in its file, whose last word is the fencing token `token`."""
+    """The lease of a host, as long as the host has `owner` in its file, whose last word is the fencing token
+    `token`."""
 
     transport: Transport
     host: str
@@ -152,15 +159,16 @@ class Lease(Struct, frozen=True):
         self.require(self.transport.run([self.renewal(limit_s)])[0])
 
     def release(self, last: Command | None = None) -> None:
-        """Releases the lease if this run holds it, after the command `last`, and deletes what older runs left: their records, and
-        files that a cut left half written. While a job runs it stays, and ends with the job or later."""
+        """Releases the lease if this run holds it, after the command `last`, and deletes what older runs left: their
+        records, and files that a cut left half written. While a job runs it stays, and ends with the job or later."""
         release = script(_RELEASE, self.owner, timeout_s=30)
         self.transport.run([release] if last is None else [last, release])
 
 
 def is_left(owner_of_lease: str, host: str, runs: Collection[str]) -> bool:
-    """Whether a lease may be taken at once: its holder was a process of this machine that has ended, or an attempt of one of these runs
-    at the same host, in place of which this one was ordered. An attempt that is still alive stops at its next command."""
+    """Whether a lease may be taken at once: its holder was a process of this machine that has ended, or an attempt of
+    one of these runs at the same host, in place of which this one was ordered. An attempt that is still alive stops at
+    its next command."""
     match = OWNER.fullmatch(owner_of_lease)
     ours = match is not None and match["run"] in runs and match["host"] == of_host(host)
     return ours or ended(owner_of_lease)
@@ -203,7 +211,8 @@ def take(transport: Transport, host: str, run_id: str, earlier_runs: Sequence[st
 
 
 def _await_quiet(transport: Transport, host: str, left_by: str) -> None:
-    """Waits for the command of the last holder that may still run, because nobody waits for its end. Raises HostError."""
+    """Waits for the command of the last holder that may still run, because nobody waits for its end. Raises
+    HostError."""
     match = OWNER.fullmatch(left_by)
     process = " ".join(match[part] for part in ("run", "user", "pid", "started")) if match else left_by
     answer = transport.run([script(_AWAIT_QUIET, process, timeout_s=_QUIET_S + 30)])[0]

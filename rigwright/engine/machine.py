@@ -47,7 +47,8 @@ class MachineResult(HostResult, frozen=True):
 
 
 def describe(run: HostRun, bound: BoundPlaybook) -> dict[str, Any]:
-    """The description of a machine: the key `machine` in docs/reference/json.md. Reads the facts that are not known in one round trip."""
+    """The description of a machine: the key `machine` in docs/reference/json.md. Reads the facts that are not known in
+    one round trip."""
     run.read_unknown(FACTS)
     known = {fact: run.store.known[fact] for fact in FACTS}
     given = [*(step.parameters for step in bound.steps), *(check.parameters for check in bound.checks)]
@@ -87,7 +88,8 @@ def _rig(rig: Rig) -> dict[str, Any]:
 def _gpus(
     cards: tuple[Card, ...], places: tuple[Place, ...], slots: Mapping[BusId, str], rig: Rig | None
 ) -> list[dict[str, Any]]:
-    """One row for each GPU that the driver or the PCI bus shows, in bus order, with its position and the model expected there."""
+    """One row for each GPU that the driver or the PCI bus shows, in bus order, with its position and the model expected
+    there."""
     of_driver = {card.bus_id for card in cards}
     rest = [Card(place.bus_id, "", "") for place in places if place.is_gpu and place.bus_id not in of_driver]
     rows = []
@@ -103,7 +105,8 @@ def _gpus(
 def _pairs(
     cards: tuple[Card, ...], links: tuple[NvLink, ...], rig: Rig | None, bus_of: Mapping[str, BusId]
 ) -> list[dict[str, Any]]:
-    """NVLinks by pair, with the number that the rig has there; `to` is "" for links that are down and do not name their peer."""
+    """NVLinks by pair, with the number that the rig has there; `to` is "" for links that are down and do not name their
+    peer."""
     bus_ids = {card.uuid: card.bus_id for card in cards if card.uuid}
     gpus, reporting = {card.bus_id for card in cards}, {bus_ids.get(link.uuid, "") for link in links}
     up: Counter[tuple[str, str]] = Counter()

@@ -16,9 +16,9 @@ class MeasuredGpu(Struct, frozen=True):
     """A GPU with the figures of its newest stress on this machine. None, "" or no entry: not measured, or not known.
 
     `model`: its name. `at` (ISO 8601, UTC), `run`: when, and by which run. `power_limit_w`, `driver`: of that time.
-    `tflops` by kind of product and `memory_gb_s`: measured while it worked alone. `shares`: of the figure that the catalogue has of the
-    model, by kind of product. `clock_shares`: the same at the clock that it had. `memory_share`: of the bandwidth of the model.
-    `slowed_by`: why NVML says that its clock was lower.
+    `tflops` by kind of product and `memory_gb_s`: measured while it worked alone. `shares`: of the figure that the
+    catalogue has of the model, by kind of product. `clock_shares`: the same at the clock that it had. `memory_share`:
+    of the bandwidth of the model. `slowed_by`: why NVML says that its clock was lower.
     """
 
     bus_id: str

@@ -1,4 +1,5 @@
-"""Runs a program of `onhost/` once on a host: copies its files, runs it as a systemd unit, follows it, removes the files."""
+"""Runs a program of `onhost/` once on a host: copies its files, runs it as a systemd unit, follows it, removes the
+files."""
 
 from __future__ import annotations
 
@@ -33,13 +34,15 @@ PROGRAMS = shipped_files.folder("onhost")
 
 
 class OnhostProgram(Struct, frozen=True):
-    """A program of onhost/ with its arguments. `limit_s`: the time limit for the whole run. `name`: the name in messages.
+    """A program of onhost/ with its arguments. `limit_s`: the time limit for the whole run. `name`: the name in
+    messages.
 
-    `folders`: folders on the host; links to their libraries are in LIBRARIES while the program runs, which it gets as --libraries.
-    `afterwards`: a program of onhost/ with its arguments, "" for none, that runs whenever the program has ended, also killed, and once
-    more at the end of its unit; it must do nothing when there is nothing left to do; `at_end` says what it does: `puts 200 W back`.
-    While this machine follows a program it touches the file WATCHED. `watched_s`: a program that ends when nobody has touched that
-    for so long, which it gets as --watched and --watched-s. `incidental`: arguments that do not change what it measures.
+    `folders`: folders on the host; links to their libraries are in LIBRARIES while the program runs, which it gets as
+    --libraries. `afterwards`: a program of onhost/ with its arguments, "" for none, that runs whenever the program has
+    ended, also killed, and once more at the end of its unit; it must do nothing when there is nothing left to do;
+    `at_end` says what it does: `puts 200 W back`. While this machine follows a program it touches the file WATCHED.
+    `watched_s`: a program that ends when nobody has touched that for so long, which it gets as --watched and
+    --watched-s. `incidental`: arguments that do not change what it measures.
     """
 
     program: str
@@ -121,8 +124,8 @@ def run_and_read(host_run: HostRun, program: OnhostProgram, fact: Fact[Any]) -> 
 
 @contextlib.contextmanager
 def run(host_run: HostRun, program: OnhostProgram) -> Iterator[None]:
-    """Inside the context the program has ended and its document is on the host. On exit its files and processes are removed,
-    also when it did not start. The first Ctrl-C ends it.
+    """Inside the context the program has ended and its document is on the host. On exit its files and processes are
+    removed, also when it did not start. The first Ctrl-C ends it.
 
     Raises HostError, also when another program is running; Unreachable.
     """

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from rigwright.engine.host_run import HostRun
 
 LONGEST_WAIT_S = 900
-"""A program whose command has ended is waited for if it ends within that time; of a longer one it is said how to end it."""
+"""A program whose command has ended is waited for if it ends within that time; of a longer one it is said how to end
+it."""
 SLACK_S = 60
 """For the end of a program, and of what runs after it."""
 COUNTED_S, LOOK_S = 15, 2
 
 
 def in_words(program: OwnProgram) -> str:
-    """`your sweep of 14:03 (run R), which ends by 14:19 and then puts 200 W back`, in the time zone of this machine; and how to end
-    a program whose command has ended."""
+    """`your sweep of 14:03 (run R), which ends by 14:19 and then puts 200 W back`, in the time zone of this machine;
+    and how to end a program whose command has ended."""
     start, run = time.strftime("%H:%M", time.localtime(time.time() - program.age_s)), program.run
     match = run_owner.OWNER.fullmatch(program.owner)
     mine = match is not None and run_owner.is_mine(program.owner)
@@ -46,7 +47,8 @@ def command_ended(program: OwnProgram) -> bool:
 
 
 def stoppable(program: OwnProgram) -> bool:
-    """Whether its end takes nothing from anybody and leaves nothing half done: no job of apt, and its command has ended."""
+    """Whether its end takes nothing from anybody and leaves nothing half done: no job of apt, and its command has
+    ended."""
     return command_ended(program) and not program.unit.startswith(JOB)
 
 
@@ -73,7 +75,8 @@ def of_unit(run: HostRun, unit: str) -> OwnProgram | None:
 
 
 def countdown(run: HostRun, program: OwnProgram) -> Callable[[], None]:
-    """A function to be called often, which notes now and then how long the program may still take. It raises Interrupted after Ctrl-C."""
+    """A function to be called often, which notes now and then how long the program may still take. It raises
+    Interrupted after Ctrl-C."""
     began, seconds = time.monotonic(), end_s(program)
     noted = began
 
@@ -90,8 +93,8 @@ def countdown(run: HostRun, program: OwnProgram) -> Callable[[], None]:
 
 
 def await_end(run: HostRun, program: OwnProgram) -> None:
-    """Waits for the end of a program whose command has ended, and forgets the facts. Raises HostError for a program that a command
-    follows, that takes too long or does not end in time; Interrupted, Unreachable."""
+    """Waits for the end of a program whose command has ended, and forgets the facts. Raises HostError for a program
+    that a command follows, that takes too long or does not end in time; Interrupted, Unreachable."""
     seconds = end_s(program)
     if not command_ended(program) or seconds is None or seconds > LONGEST_WAIT_S:
         raise busy(run, program)

@@ -22,13 +22,14 @@ from rigwright.core.yaml_source import did_you_mean, only_keys
 from rigwright.engine.host_variables import HostVariables
 
 NOT_OF_TASKS = ("facts", "earlier", "figures_before", "smoke_before", "nodes_measured", "templates")
-"""Parameters that no task can give: the host's answers, what is remembered of its last run and of its GPUs' earlier stresses, what a run over
-several nodes found, and the owner's templates."""
+"""Parameters that no task can give: the host's answers, what is remembered of its last run and of its GPUs' earlier
+stresses, what a run over several nodes found, and the owner's templates."""
 
 
 @cache
 def types(function: Callable[..., Any]) -> dict[str, Any]:
-    """The type of every parameter that a task can give, by name. Any stands for the type of a feature's variable of that name."""
+    """The type of every parameter that a task can give, by name. Any stands for the type of a feature's variable of
+    that name."""
     hints = get_type_hints(function)
     return {
         name: variable_type(name) if hints[name] is Any and name in features.variables() else hints[name]
@@ -83,8 +84,8 @@ def bind(
 ) -> dict[str, Any]:
     """The parameters of one step or check on one host.
 
-    `variables` are those that templates in `given` see, `folders` hold the files that a parameter of type Template names,
-    `others` are values for the parameters that no task can give.
+    `variables` are those that templates in `given` see, `folders` hold the files that a parameter of type Template
+    names, `others` are values for the parameters that no task can give.
     Raises InputError: a value of the wrong type, a required parameter that neither the task nor the host gives.
     """
     values: dict[str, Any] = {}
@@ -114,7 +115,8 @@ def bind(
 
 
 def converted(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:
-    """A value from YAML as the type of a parameter; a rig by its name, of the folder `rigs` or the catalogue. Raises InputError."""
+    """A value from YAML as the type of a parameter; a rig by its name, of the folder `rigs` or the catalogue. Raises
+    InputError."""
     kinds = (hint, *get_args(hint))
     if any(getattr(kind, "__name__", "") == "Rig" for kind in kinds):  # by name, so that the catalogue is not imported
         from rigwright import catalogue
@@ -128,7 +130,8 @@ def converted(value: Any, hint: Any, where: str, name: str, rigs: Path | None = 
 def _rendered(
     name: str, variables: Mapping[str, Any], folders: Sequence[Path], where: str, closed: str
 ) -> str | Secret:
-    """The text of the template file in the first folder that has it. Raises InputError: a name outside the folders, no such file, a mistake in it."""
+    """The text of the template file in the first folder that has it. Raises InputError: a name outside the folders, no
+    such file, a mistake in it."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise InputError(where, f"the template '{name}' is outside templates/", "the name of a file in templates/")
     folder = next((folder for folder in folders if (folder / name).is_file()), None)

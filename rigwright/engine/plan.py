@@ -1,4 +1,5 @@
-"""The plan of a host: what each step still has to change, computed from facts that are read in rounds. Nothing is changed."""
+"""The plan of a host: what each step still has to change, computed from facts that are read in rounds. Nothing is
+changed."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ MAX_ROUNDS = 6
 class PlannedStep(Struct, frozen=True):
     """A step with its status: `pending` with changes, `unknown` with the reason, `failed` with the error.
 
-    `notes`: what the operation chose, for the person who reads the plan. `fix`: what a person does about an unknown step, if known.
+    `notes`: what the operation chose, for the person who reads the plan. `fix`: what a person does about an unknown
+    step, if known.
     """
 
     step: Step
@@ -39,11 +41,13 @@ class PlannedStep(Struct, frozen=True):
 def plan_steps(
     steps: Sequence[Step], store: FactStore, read: Read, shared: SharedResults | None = None
 ) -> tuple[PlannedStep, ...]:
-    """The plan of all steps. `read` adds the facts that the store lacks; it changes none that is known, so a step is planned once.
+    """The plan of all steps. `read` adds the facts that the store lacks; it changes none that is known, so a step is
+    planned once.
 
-    A step whose facts are unavailable is `unknown` when an earlier step will change something, and `failed` otherwise. The first step that
-    reboots the host is `failed`, also for a reboot that other changes lead to, if the host could not be reached after it.
-    Raises RuntimeError when an operation asks for new facts in every round, which is a bug of the operation.
+    A step whose facts are unavailable is `unknown` when an earlier step will change something, and `failed` otherwise.
+    The first step that reboots the host is `failed`, also for a reboot that other changes lead to, if the host could
+    not be reached after it. Raises RuntimeError when an operation asks for new facts in every round, which is a bug of
+    the operation.
     """
     asked: list[str] = []
     shared = shared or SharedResults()
@@ -88,7 +92,8 @@ def _judged_reboot(planned: tuple[PlannedStep, ...], store: FactStore, read: Rea
 
 
 def _reboot_in(planned: Sequence[PlannedStep]) -> int | None:
-    """The number of the first step that reboots the host, also if only the changes of earlier steps lead to that; None without one."""
+    """The number of the first step that reboots the host, also if only the changes of earlier steps lead to that; None
+    without one."""
     leads = False
     for number, step in enumerate(planned):
         if any(change.reboot for change in step.changes) or (

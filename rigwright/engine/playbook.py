@@ -1,4 +1,5 @@
-"""Reads playbooks and binds them to a host: steps and checks with their parameters, all checked before any connection."""
+"""Reads playbooks and binds them to a host: steps and checks with their parameters, all checked before any
+connection."""
 
 from __future__ import annotations
 
@@ -64,9 +65,11 @@ class Check(Struct, frozen=True):
 
 
 class BoundPlaybook(Struct, frozen=True):
-    """The steps and checks of a playbook for one host, in order; all tags of its plays; the host's variables of rigwright.
+    """The steps and checks of a playbook for one host, in order; all tags of its plays; the host's variables of
+    rigwright.
 
-    `partial`: tags were given, which leave out the steps and checks without them. `templates`: those for the host's files.
+    `partial`: tags were given, which leave out the steps and checks without them. `templates`: those for the host's
+    files.
     """
 
     host: Host
@@ -82,7 +85,8 @@ _IMPORT = "import_playbook"
 
 
 def read(path: Path, importers: tuple[Path, ...] = ()) -> Iterator[YamlMapping]:
-    """The plays of a playbook file, with those of the playbooks that it imports. `importers`: the files that import this one.
+    """The plays of a playbook file, with those of the playbooks that it imports. `importers`: the files that import
+    this one.
 
     Raises InputError for unknown or missing keys, and for an import of a file that is not there or imports itself.
     """
@@ -167,8 +171,8 @@ def bind(
 
 
 class _EqualHosts:
-    """The bindings of a playbook to the hosts of a run. Hosts that differ only in variables that the playbook does not read get the same
-    steps and checks, which nothing changes."""
+    """The bindings of a playbook to the hosts of a run. Hosts that differ only in variables that the playbook does not
+    read get the same steps and checks, which nothing changes."""
 
     def __init__(self, path: Path, inventory: Inventory, tags: frozenset[str]) -> None:
         self._path, self._inventory, self._tags = path, inventory, tags
@@ -226,7 +230,8 @@ def bind_all(
 ) -> tuple[list[BoundPlaybook], dict[str, RigwrightError]]:
     """Binds a playbook to each host; returns the bound playbooks, and the errors by host name.
 
-    Raises InputError for a mistake of any host, with `tolerant` it is that host's error. `checks_only`: hosts without steps.
+    Raises InputError for a mistake of any host, with `tolerant` it is that host's error. `checks_only`: hosts without
+    steps.
     """
     bound = [BoundPlaybook(host, (), ()) for host in hosts]
     refused: dict[str, RigwrightError] = {}

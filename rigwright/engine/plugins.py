@@ -1,5 +1,5 @@
-"""Finds operations and checks by the name that a playbook uses: MODULE.FUNCTION of rigwright.operations or rigwright.checks, or
-PREFIX.FUNCTION of a feature."""
+"""Finds operations and checks by the name that a playbook uses: MODULE.FUNCTION of rigwright.operations or
+rigwright.checks, or PREFIX.FUNCTION of a feature."""
 
 from __future__ import annotations
 

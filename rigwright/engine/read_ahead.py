@@ -1,12 +1,13 @@
-"""Reading ahead: the commands with which the last run of a command read a host, sent as soon as the next run is connected.
+"""Reading ahead: the commands with which the last run of a command read a host, sent as soon as the next run is
+connected.
 
-Most facts of a run are known only after its playbook is loaded and bound, and some only after others were read. So a run records the
-commands that it read the host with, and the next run of the same command sends them at once, while it loads the rest of itself. An answer
-counts once, for a fact with exactly the same command, before the run has sent anything that may change the host, and for
-a few seconds; every other fact is read as always.
+Most facts of a run are known only after its playbook is loaded and bound, and some only after others were read. So a
+run records the commands that it read the host with, and the next run of the same command sends them at once, while it
+loads the rest of itself. An answer counts once, for a fact with exactly the same command, before the run has sent
+anything that may change the host, and for a few seconds; every other fact is read as always.
 
-A record is a private file of the state directory, which is ignored when another user could have written it, or when another release of
-rigwright did. It has no secrets: a command with a known secret in it is not recorded.
+A record is a private file of the state directory, which is ignored when another user could have written it, or when
+another release of rigwright did. It has no secrets: a command with a known secret in it is not recorded.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def recorded(host: str, command: str) -> tuple[Command, ...]:
 
 
 def record(host: str, command: str, commands: Sequence[Command]) -> None:
-    """Records the commands that a run read this host with, where they are other ones than before. A failure is no error: nothing is read ahead then."""
+    """Records the commands that a run read this host with, where they are other ones than before. A failure is no
+    error: nothing is read ahead then."""
     kept = tuple(one for one in dict.fromkeys(commands) if not _has_secret(one))[:MOST_COMMANDS]
     if kept == recorded(host, command):
         return

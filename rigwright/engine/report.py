@@ -64,7 +64,8 @@ class PlanResult(HostResult, frozen=True):
 
 
 class ApplyResult(HostResult, frozen=True):
-    """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if any."""
+    """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if
+    any."""
 
     steps: tuple[PlannedStep, ...] = ()
     done: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
@@ -83,7 +84,8 @@ class ApplyResult(HostResult, frozen=True):
 
 
 class NcclTestResult(HostResult, frozen=True):
-    """The document of the peer-to-peer test, None when it did not run; `not_run`: a finding for each test that did not run."""
+    """The document of the peer-to-peer test, None when it did not run; `not_run`: a finding for each test that did not
+    run."""
 
     KEY = "p2p"
     document: Document | None = None
@@ -158,8 +160,9 @@ class FactsResult(HostResult, frozen=True):
 class HostReport(Struct, frozen=True):
     """Everything a run knows about one host: how it stands, and the last result of each class, the newest at the end.
 
-    `written`: what a worker wrote about the host for the JSON document, None where no worker did. `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the
-    host, of which the reading of facts took `asking_s`.
+    `written`: what a worker wrote about the host for the JSON document, None where no worker did. `kept`: facts for the
+    history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the host, of which the
+    reading of facts took `asking_s`.
     """
 
     host: Host
@@ -265,7 +268,8 @@ class HostReport(Struct, frozen=True):
 
     @property
     def owes(self) -> bool:
-        """Whether the host owes a test, as far as this run knows: it owed one before, or a step that makes one owed has begun."""
+        """Whether the host owes a test, as far as this run knows: it owed one before, or a step that makes one owed has
+        begun."""
         if self.findings:  # they were read after the changes
             return bool(self.owed)
         begun = {event.step for _, event in self.events if isinstance(event, StepStarted)}

@@ -1,4 +1,5 @@
-"""The way back to what a host was before a run: the steps of playbooks/rollback.yml with their aim, for `rollback` and `try`."""
+"""The way back to what a host was before a run: the steps of playbooks/rollback.yml with their aim, for `rollback` and
+`try`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def path() -> Path:
 
 
 def require_run(to: str, host: str) -> None:
-    """Raises UsageError for a text that is neither the id of a run nor its beginning; "" is the last run. `host`: for the fix."""
+    """Raises UsageError for a text that is neither the id of a run nor its beginning; "" is the last run. `host`: for
+    the fix."""
     if to and not run_ids.begins_one(to):
         found = f"{to!r} is no id of a run"
         fix = f"invoke rollback --host {shlex.quote(host)} --list shows the runs that it remembers"
@@ -55,14 +57,16 @@ def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
 
 
 def at_work(tried: run_record.Run) -> str:
-    """What is said of a try whose process has not ended, as far as this machine can know: it may be one of another machine."""
+    """What is said of a try whose process has not ended, as far as this machine can know: it may be one of another
+    machine."""
     match = run_owner.OWNER.fullmatch(tried.tried_by)
     who = f" by {match['user'].partition('.')[0]} (process {match['pid']})" if match else ""
     return f"run {tried.run} tries {tried.tried} on it{who}, and has not decided yet"
 
 
 def unended(run: HostRun, bound: BoundPlaybook) -> str:
-    """What an earlier command began on the host and did not end, a rollback or a `try`, and the command that goes on; "" for nothing.
+    """What an earlier command began on the host and did not end, a rollback or a `try`, and the command that goes on;
+    "" for nothing.
 
     "" also for a playbook that goes back itself: its first step says before which run.
     """

@@ -17,8 +17,8 @@ OWNER = lazy_re.compile(
 
 
 def owner(run_id: str, host: str = "") -> str:
-    """How a run of this process is named on a host: the run, the user and machine, the process, when that started, and which name of the
-    inventory it uses for the host, if that is given."""
+    """How a run of this process is named on a host: the run, the user and machine, the process, when that started, and
+    which name of the inventory it uses for the host, if that is given."""
     process = f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_started(os.getpid()) or '?'}"
     return f"{process} {of_host(host)}" if host else process
 
@@ -34,7 +34,8 @@ def environment(run_id: str) -> dict[str, str]:
 
 
 def ended(owner: str) -> bool:
-    """Whether the owner was a process of this machine that has ended. False for one of another machine, and for other text."""
+    """Whether the owner was a process of this machine that has ended. False for one of another machine, and for other
+    text."""
     match = OWNER.fullmatch(owner)
     if match is None or not match["user"].endswith(f"@{_machine()}"):
         return False

@@ -1,5 +1,5 @@
-"""The commands that record on a host what was there before a run, that the run changes units, that it is a try, and how it ended; and
-that records of another machine-id are of this installation."""
+"""The commands that record on a host what was there before a run, that the run changes units, that it is a try, and how
+it ended; and that records of another machine-id are of this installation."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ done
 
 
 def before(step: str, changes: Sequence[Change], *, first: bool, tried: str = "") -> tuple[Command, ...]:
-    """The commands that run before the changes of a step: with `first` what is on the host is recorded, once in a run; then the units of the
-    changes; the system log gets the name of the step. `tried`: the change of a `try`, until `decision` says that somebody has decided on it.
+    """The commands that run before the changes of a step: with `first` what is on the host is recorded, once in a run;
+    then the units of the changes; the system log gets the name of the step. `tried`: the change of a `try`, until
+    `decision` says that somebody has decided on it.
 
     A host that has no room for the record is not changed.
     """

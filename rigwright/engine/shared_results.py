@@ -1,6 +1,8 @@
-"""Results of operations and checks that hosts have in common: with the same parameters and the same facts a function gives the same result.
+"""Results of operations and checks that hosts have in common: with the same parameters and the same facts a function
+gives the same result.
 
-Facts are the same if they are one object, as those of `facts/repeated_answers.py` are. Results are frozen, so hosts can share them.
+Facts are the same if they are one object, as those of `facts/repeated_answers.py` are. Results are frozen, so hosts can
+share them.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ class SharedResults:
     def of(
         self, subject: object, store: FactStore, make: Callable[[Facts], R], keep: Callable[[R], bool] = lambda _: True
     ) -> R:
-        """What `make` makes of the facts of a host for a step or check, or what it made of the same facts before. Raises what it raises.
+        """What `make` makes of the facts of a host for a step or check, or what it made of the same facts before.
+        Raises what it raises.
 
-        `subject`: the step or check, the same object for hosts with equal parameters. `keep`: whether a result may be used again. A function
-        that lacks facts, with the same values of those that it has, lacks the same facts again.
+        `subject`: the step or check, the same object for hosts with equal parameters. `keep`: whether a result may be
+        used again. A function that lacks facts, with the same values of those that it has, lacks the same facts again.
         """
         if same := self._same(self._lacked, subject, store):
             raise Missing(same.result)

@@ -60,7 +60,8 @@ class CheckEvaluation:
         return results.of(check, self._run.store, lambda facts: tuple(check.function(facts, **given)))
 
     def findings(self) -> tuple[Finding, ...]:
-        """The findings of all checks, in the order of the checks; reads the facts that they lack. Raises Unreachable."""
+        """The findings of all checks, in the order of the checks; reads the facts that they lack. Raises
+        Unreachable."""
         for _ in range(MAX_ROUNDS + 1):
             missing = self.evaluate()
             if not missing:
@@ -72,8 +73,8 @@ class CheckEvaluation:
 def answerable(checks: Sequence[Check], run: HostRun, *, tested: bool) -> tuple[Check, ...]:
     """The checks that can be evaluated in this run.
 
-    `tested`: the peer-to-peer test has run; active checks need it. A check that needs the fact of a program needs that program
-    to have run. A check that another one replaces is left out.
+    `tested`: the peer-to-peer test has run; active checks need it. A check that needs the fact of a program needs that
+    program to have run. A check that another one replaces is left out.
     """
     known = run.store.known
     able = [
@@ -121,8 +122,8 @@ def baseline(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> Past
 
 
 def drift(planned: Sequence[PlannedStep]) -> tuple[Finding, ...]:
-    """A failed finding for each change that a step still needs, an unknown one for each step that cannot be planned, and a warning
-    for each setting of others that works against a step."""
+    """A failed finding for each change that a step still needs, an unknown one for each step that cannot be planned,
+    and a warning for each setting of others that works against a step."""
     findings: list[Finding] = []
     for planned_step in planned:
         name = planned_step.step.name

@@ -26,10 +26,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):
-    """A command on a host and the parser of its output. `durable`: the value does not change during a run (OS, architecture).
+    """A command on a host and the parser of its output. `durable`: the value does not change during a run (OS,
+    architecture).
 
-    `kept`: a function that returns the part of the value that the history records: `whole` for all of it, another function
-    to leave out momentary readings; None: the history records nothing.
+    `kept`: a function that returns the part of the value that the history records: `whole` for all of it, another
+    function to leave out momentary readings; None: the history records nothing.
 
     `kept_as`: the name under which it records it, by default that of the fact.
 
@@ -51,8 +52,9 @@ class Fact(Generic[T]):
 class Merger(Struct, frozen=True):
     """How commands of several facts that differ only in what they ask for become one (merging.py).
 
-    `kind`: what commands must have in common to be merged; a false value for a command that is asked alone. `together`: the command that asks for all. `split`:
-    the answer of each command, from the answer to all of them; None where they cannot be told apart with certainty.
+    `kind`: what commands must have in common to be merged; a false value for a command that is asked alone. `together`:
+    the command that asks for all. `split`: the answer of each command, from the answer to all of them; None where they
+    cannot be told apart with certainty.
     """
 
     kind: Callable[[Command], Hashable]
@@ -83,11 +85,13 @@ class _Reason(Exception):
 
 
 class Unavailable(_Reason):
-    """The host cannot answer now: no driver is loaded, or the program is not installed. It may answer later. `fix`: as of Unreadable."""
+    """The host cannot answer now: no driver is loaded, or the program is not installed. It may answer later. `fix`: as
+    of Unreadable."""
 
 
 class Unreadable(_Reason):
-    """The parser does not understand the answer, or the answer was too long or too late. `fix`: what a person does about it, if known."""
+    """The parser does not understand the answer, or the answer was too long or too late. `fix`: what a person does
+    about it, if known."""
 
 
 class Facts(Protocol):
@@ -149,7 +153,8 @@ _answers = RepeatedAnswers()
 
 
 class _Asked:
-    """Stands for a fact and its parser among repeated answers. It is equal to itself only, so that it is compared and hashed quickly."""
+    """Stands for a fact and its parser among repeated answers. It is equal to itself only, so that it is compared and
+    hashed quickly."""
 
 
 @lru_cache(maxsize=4096)

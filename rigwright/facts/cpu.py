@@ -13,7 +13,8 @@ UNIT = "cpu-governor.service"
 
 
 class FrequencyPolicy(Struct, frozen=True):
-    """CPUs whose frequency is set together. `name`: policy0. `driver`: acpi-cpufreq, intel_pstate, amd-pstate-epp, ..."""
+    """CPUs whose frequency is set together. `name`: policy0. `driver`: acpi-cpufreq, intel_pstate, amd-pstate-epp,
+    ..."""
 
     name: str
     driver: str
@@ -22,8 +23,9 @@ class FrequencyPolicy(Struct, frozen=True):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the governor keeps the lowest frequency under load: `powersave` does, except with intel_pstate and amd-pstate-epp, where it
-        means that the processor chooses (Linux, admin-guide/pm/intel_pstate.rst and amd-pstate.rst)."""
+        """Whether the governor keeps the lowest frequency under load: `powersave` does, except with intel_pstate and
+        amd-pstate-epp, where it means that the processor chooses (Linux, admin-guide/pm/intel_pstate.rst and
+        amd-pstate.rst)."""
         return self.governor == "powersave" and self.driver not in ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
 
 

@@ -38,7 +38,8 @@ login_nvcc = Fact("cuda.login_nvcc", script(_LOGIN), _release)
 
 
 class Alternative(Struct, frozen=True):
-    """What /usr/local/cuda is by update-alternatives. `automatic`: it follows the priorities. `choices`: the folders of toolkits."""
+    """What /usr/local/cuda is by update-alternatives. `automatic`: it follows the priorities. `choices`: the folders of
+    toolkits."""
 
     value: str
     automatic: bool

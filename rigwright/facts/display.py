@@ -13,7 +13,8 @@ from rigwright.facts import Fact
 
 
 class Adapter(Struct, frozen=True):
-    """A display adapter on the PCI bus. `is_vga`: it is VGA compatible (class 0300), so it can show the firmware's screen.
+    """A display adapter on the PCI bus. `is_vga`: it is VGA compatible (class 0300), so it can show the firmware's
+    screen.
 
     `boots`: the firmware shows its screen on it (boot_vga).
     """
@@ -58,8 +59,8 @@ def screen_gpu(found: tuple[Adapter, ...]) -> str:
 class Graphical(Struct, frozen=True):
     """The graphical sessions of a host.
 
-    `manager`: the unit of the display manager that is active or starts at boot, "" for none. `sessions`: the sessions of
-    people under X or Wayland, `alice (wayland, seat0)`; the screen of the display manager itself is none.
+    `manager`: the unit of the display manager that is active or starts at boot, "" for none. `sessions`: the sessions
+    of people under X or Wayland, `alice (wayland, seat0)`; the screen of the display manager itself is none.
     """
 
     manager: str

@@ -76,4 +76,5 @@ def _runfile(result: Result) -> str | None:
 
 
 runfile_version = Fact("driver.runfile_version", script(_RUNFILE, cache_key=INSTALLED), _runfile)
-"""The version of a driver installed with NVIDIA's .run installer; "" if the version is unknown, None without such a driver."""
+"""The version of a driver installed with NVIDIA's .run installer; "" if the version is unknown, None without such a
+driver."""

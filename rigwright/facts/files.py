@@ -14,7 +14,8 @@ from rigwright.facts import Fact, Merger, Unreadable
 
 
 class File(Struct, frozen=True):
-    """An existing path. `kind`: file, directory, link, other. `sha256` and `content` (up to 64 KiB) are set for files only."""
+    """An existing path. `kind`: file, directory, link, other. `sha256` and `content` (up to 64 KiB) are set for files
+    only."""
 
     kind: str
     mode: str
@@ -93,8 +94,8 @@ def _together(commands: Sequence[Command]) -> Command:
 
 
 def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
-    """What the script of one file prints: its properties and its content, or the checksum of a large one. None if a file changed
-    meanwhile, so that the contents have not the sizes that they had."""
+    """What the script of one file prints: its properties and its content, or the checksum of a large one. None if a
+    file changed meanwhile, so that the contents have not the sizes that they had."""
     head, marker, data = result.stdout.partition(b"\ndata\n")
     lines = host_text.lines(head.decode("utf-8", "surrogateescape"))
     here, rest = lines[: len(commands)], lines[len(commands) :]

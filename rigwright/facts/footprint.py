@@ -1,7 +1,8 @@
 """What rigwright put on a host: its files, the packages that it held, and its own directory.
 
-/var/lib/rigwright/files and /var/lib/rigwright/holds have a line for each path that was written and for each package that was held.
-/var/lib/rigwright/originals has the files that stood in the place of one before rigwright first wrote it.
+/var/lib/rigwright/files and /var/lib/rigwright/holds have a line for each path that was written and for each package
+that was held. /var/lib/rigwright/originals has the files that stood in the place of one before rigwright first wrote
+it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def forget(paths: list[str]) -> Command:
 
 
 class OwnFile(Struct, frozen=True):
-    """A path that rigwright wrote. `there`: the file exists. `replaced`: another file stood there before, which is kept."""
+    """A path that rigwright wrote. `there`: the file exists. `replaced`: another file stood there before, which is
+    kept."""
 
     path: str
     there: bool
@@ -49,8 +51,9 @@ class OwnFile(Struct, frozen=True):
 
 
 class Footprint(Struct, frozen=True):
-    """What rigwright put on a host. `held`: packages that it held and that are held now. `kept`: names in /var/lib/rigwright of
-    things that only later runs need (package files, libraries, records; the list of rigwright's packages when it names none)."""
+    """What rigwright put on a host. `held`: packages that it held and that are held now. `kept`: names in
+    /var/lib/rigwright of things that only later runs need (package files, libraries, records; the list of rigwright's
+    packages when it names none)."""
 
     files: tuple[OwnFile, ...]
     held: tuple[str, ...]
@@ -109,7 +112,8 @@ def _footprint(result: Result) -> Footprint:
 
 
 footprint = Fact("footprint.footprint", script(_READ, reads=True), _footprint)
-"""What rigwright put on the host. A recorded path whose file is gone stays in it until `remove` has finished its consequences."""
+"""What rigwright put on the host. A recorded path whose file is gone stays in it until `remove` has finished its
+consequences."""
 
 
 def _recorded(result: Result) -> frozenset[str]:

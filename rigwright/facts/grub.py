@@ -126,7 +126,8 @@ MOST_ENTRIES, LONGEST_HEADING = 500, 1000
 
 
 def menu(cfg: str) -> list[Node]:
-    """The menu entries and submenus as a tree. A line with a single brace ends a level. Raises ValueError for too many."""
+    """The menu entries and submenus as a tree. A line with a single brace ends a level. Raises ValueError for too
+    many."""
     root: list[Node] = []
     stack: list[list[Node]] = [root]
     depths: list[int] = []
@@ -165,7 +166,8 @@ def menu(cfg: str) -> list[Node]:
 
 
 _USUAL = lazy_re.compile(r"(?:(?:'[^']*'|[^ \t\r\n'\"\\]+)(?:[ \t\r\n]+|$))*")
-"""Words of which each is plain or in single quotes: update-grub writes no others, and shlex takes ten times as long for them."""
+"""Words of which each is plain or in single quotes: update-grub writes no others, and shlex takes ten times as long for
+them."""
 _USUAL_WORD = lazy_re.compile(r"'([^']*)'|([^ \t\r\n'\"\\]+)")
 
 

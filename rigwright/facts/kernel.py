@@ -35,7 +35,8 @@ for name in "$2" "$2-current" "$2-current-open"; do modinfo -k "$1" -F "$3" -- "
 for file in "/lib/modules/$1/updates/dkms/$2"-tesla-*.ko*; do modinfo -F "$3" -- "$file" 2>/dev/null && exit; done
 exit 1
 """
-"""A script with the arguments KERNEL MODULE FIELD. Debian names NVIDIA's module nvidia-current, nvidia-current-open or nvidia-tesla-535; modprobe loads it for the name nvidia."""
+"""A script with the arguments KERNEL MODULE FIELD. Debian names NVIDIA's module nvidia-current, nvidia-current-open or
+nvidia-tesla-535; modprobe loads it for the name nvidia."""
 
 
 def module_version(kernel: str, module: str) -> Fact[str]:
@@ -146,7 +147,8 @@ def _drm_modeset(result: Result) -> bool | None:
 
 
 drm_modeset = Fact("kernel.drm_modeset", script(_MODESET, reads=True, cache_key=INSTALLED), _drm_modeset)
-"""The option `modeset` of nvidia-drm in the files of modprobe.d and on the kernel command line; None where nothing gives it."""
+"""The option `modeset` of nvidia-drm in the files of modprobe.d and on the kernel command line; None where nothing
+gives it."""
 
 _DRM_MODESET_LOADED = "cat /sys/module/nvidia_drm/parameters/modeset 2>/dev/null; :"
 
@@ -163,7 +165,8 @@ loaded_modules = Fact("kernel.loaded_modules", command("lsmod", reads=True), _lo
 
 
 TRIAL_WORDS = lazy_re.compile(r" panic=60 rigwright\.trial=([\w.-]{1,64}) systemd\.wants=rigwright-trial\.service$")
-"""The end of the command line of a boot that is tried once: rigwright's own words, which the next boot no longer has."""
+"""The end of the command line of a boot that is tried once: rigwright's own words, which the next boot no longer
+has."""
 
 
 def _command_line(result: Result) -> str:

@@ -41,8 +41,8 @@ def _kernel(result: Result) -> tuple[str, ...]:
 
 
 kernel = Fact("kernel_log.kernel", script(_SCRIPT, timeout_s=60, reads=True), _kernel)
-"""The kernel log lines of this boot: the first 200 about the IOMMU, then, oldest first, the newest 4000 about GPUs, modules and
-hung tasks and the newest 500 about memory errors, machine checks and accesses that the IOMMU refused."""
+"""The kernel log lines of this boot: the first 200 about the IOMMU, then, oldest first, the newest 4000 about GPUs,
+modules and hung tasks and the newest 500 about memory errors, machine checks and accesses that the IOMMU refused."""
 
 
 class XidLine(Struct, frozen=True):
@@ -89,7 +89,8 @@ def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
 
 
 class HardwareError(Struct, frozen=True):
-    """An error of the main memory (`of_memory`), or a machine check. `part`: the memory module or the processor, "" if unknown."""
+    """An error of the main memory (`of_memory`), or a machine check. `part`: the memory module or the processor, "" if
+    unknown."""
 
     of_memory: bool
     corrected: bool
@@ -99,7 +100,8 @@ class HardwareError(Struct, frozen=True):
 
 _EDAC = lazy_re.compile(r"EDAC MC\d+: \d+ (CE|UE)\b(?:.*? on (\S+))?")
 _UNCORRECTED_BIT = 61
-"""The bit of a machine check's status that is set if the error was not corrected (Intel's manual, IA32_MCi_STATUS.UC)."""
+"""The bit of a machine check's status that is set if the error was not corrected (Intel's manual,
+IA32_MCi_STATUS.UC)."""
 _MACHINE_CHECK = lazy_re.compile(
     r"\[Hardware Error\]: (?:(CPU \d+): Machine Check\b.*? Bank \d+: ([0-9a-f]{16})|(Corrected|Uncorrected|Deferred|System Fatal)\b)"
 )

@@ -25,7 +25,8 @@ class Display(Struct, frozen=True):
 
 
 class Machine(Struct, frozen=True):
-    """`memory_mib` is the kernel's MemTotal, less than the sum of the modules. `modules`: SLOT SIZE of each installed module.
+    """`memory_mib` is the kernel's MemTotal, less than the sum of the modules. `modules`: SLOT SIZE of each installed
+    module.
 
     `modules` and `displays` are None if lshw is not installed.
     """
@@ -90,8 +91,8 @@ def _display(node: dict[str, Any]) -> Display:
 
 
 def _lasting(machine: Machine) -> dict[str, object]:
-    """The part for the history: memory in whole GiB, because kernels reserve different amounts; no displays, which depend on
-    the driver."""
+    """The part for the history: memory in whole GiB, because kernels reserve different amounts; no displays, which
+    depend on the driver."""
     counted = {"sockets": machine.sockets, "threads": machine.threads, "modules": machine.modules}
     return {"memory_gib": round(machine.memory_mib / 1024), **counted}
 

@@ -21,8 +21,8 @@ Transparent = Literal["always", "madvise", "never"]
 
 
 class HugePages(Struct, frozen=True):
-    """`total` reserved pages of `size_kib`; `memory_kib`: all memory. `transparent`: when the kernel makes huge pages by itself, None if it
-    cannot."""
+    """`total` reserved pages of `size_kib`; `memory_kib`: all memory. `transparent`: when the kernel makes huge pages
+    by itself, None if it cannot."""
 
     memory_kib: int
     size_kib: int
@@ -51,9 +51,10 @@ huge_pages = Fact("memory.huge_pages", script(_SCRIPT, reads=True), _pages)
 
 
 class Module(Struct, frozen=True):
-    """A slot for a memory module. `size_mib`: 0 for an empty slot. `rated_mt_s` is the highest speed that the module can have, `speed_mt_s` the
-    one that the firmware set, both in megatransfers a second; None where the firmware does not say. `channel`: as the names of the slots tell
-    it (CPU0 A), "" where they do not; SMBIOS itself has no field for it."""
+    """A slot for a memory module. `size_mib`: 0 for an empty slot. `rated_mt_s` is the highest speed that the module
+    can have, `speed_mt_s` the one that the firmware set, both in megatransfers a second; None where the firmware does
+    not say. `channel`: as the names of the slots tell it (CPU0 A), "" where they do not; SMBIOS itself has no field for
+    it."""
 
     slot: str
     size_mib: int
@@ -105,7 +106,8 @@ def _unreadable(why: str) -> Unreadable:
 
 
 def _structures(table: bytes) -> Iterator[tuple[int, bytes, list[str]]]:
-    """The type, the formatted part and the texts of each structure, up to the end of the table. Raises Unreadable for what is no structure."""
+    """The type, the formatted part and the texts of each structure, up to the end of the table. Raises Unreadable for
+    what is no structure."""
     at = 0
     while at + 4 <= len(table) and table[at:].strip(b"\0"):
         kind, length = table[at], table[at + 1]
@@ -137,13 +139,15 @@ def _text(body: bytes, at: int, texts: list[str]) -> str:
 _CHANNEL = lazy_re.compile(
     r"channel[ _-]?([a-p]|[0-9]{1,2})(?![a-z0-9])|dimm[ _-]?(?:p[0-9][ _-])?([a-p])[ _-]?[0-9]$", re.I
 )
-"""ChannelA-DIMM0, P0 CHANNEL A, DIMM_A1, P1-DIMMA1, DIMM_P0_A0. A letter and a number alone are no channel: Dell's A1 is processor A."""
+"""ChannelA-DIMM0, P0 CHANNEL A, DIMM_A1, P1-DIMMA1, DIMM_P0_A0. A letter and a number alone are no channel: Dell's A1
+is processor A."""
 _PROCESSOR = lazy_re.compile(r"(?:cpu|proc|processor|socket|node|p)[ _-]?([0-9])(?![0-9])", re.I)
 _CONTROLLER = lazy_re.compile(r"controller[ _-]?([0-9])", re.I)
 
 
 def _channel(slot: str, bank: str) -> str:
-    """The channel that the names of a slot and its bank tell, with its processor and controller if they name one; "" if they name no channel."""
+    """The channel that the names of a slot and its bank tell, with its processor and controller if they name one; "" if
+    they name no channel."""
     named = _CHANNEL.search(slot) or _CHANNEL.search(bank)
     if not named:
         return ""
@@ -167,5 +171,5 @@ def _field(body: bytes, at: int, form: str) -> tuple[int | None]:
 
 
 modules = Fact("memory.modules", script(_READ, reads=True, cache_key=DEVICES), _modules)
-"""The slots for memory modules, also the empty ones; () where the firmware describes none; None where the kernel shows no table of the
-firmware, as in containers. A table that cannot be read, or that is damaged, is Unreadable."""
+"""The slots for memory modules, also the empty ones; () where the firmware describes none; None where the kernel shows
+no table of the firmware, as in containers. A table that cannot be read, or that is damaged, is Unreadable."""

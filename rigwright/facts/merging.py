@@ -1,8 +1,10 @@
-"""Asks a program of the host once for what several facts ask it for, and gives each fact the answer that it would have got alone.
+"""Asks a program of the host once for what several facts ask it for, and gives each fact the answer that it would have
+got alone.
 
-A host starts a process for each question, and dpkg-query reads its whole database each time. So commands of a batch that differ only in what
-they ask for (packages, units, files) become one. How that is done stands beside each fact: `MERGER` in dpkg.py, systemd.py and files.py. An
-answer that cannot be split with certainty is not split: its commands then run as they are.
+A host starts a process for each question, and dpkg-query reads its whole database each time. So commands of a batch
+that differ only in what they ask for (packages, units, files) become one. How that is done stands beside each fact:
+`MERGER` in dpkg.py, systemd.py and files.py. An answer that cannot be split with certainty is not split: its commands
+then run as they are.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Merged(Struct, frozen=True):
     merger: Merger
 
     def answers(self, result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
-        """The answer of each of the commands at `numbers`; None for each that is then asked alone, also for all of a text of another form."""
+        """The answer of each of the commands at `numbers`; None for each that is then asked alone, also for all of a
+        text of another form."""
         untold = [None] * len(commands)
         if result.stdout.count(b"\n") > host_text.LINES or result.cut:
             return untold
@@ -50,7 +53,8 @@ def _split(merger: Merger, result: Result, commands: tuple[Command, ...]) -> Seq
 
 @lru_cache(maxsize=8)
 def merged(commands: tuple[Command, ...]) -> tuple[Merged, ...]:
-    """The commands that each stand for several of the batch; a command is in one of them at most. The same for all hosts of a run."""
+    """The commands that each stand for several of the batch; a command is in one of them at most. The same for all
+    hosts of a run."""
     found = []
     kinds: dict[tuple[Merger, Hashable], list[int]] = {}
     for number, command in enumerate(commands):

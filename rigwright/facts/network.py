@@ -1,4 +1,5 @@
-"""The network of a host: its interfaces with addresses and speeds, its routes, and the ports of its InfiniBand and RoCE adapters."""
+"""The network of a host: its interfaces with addresses and speeds, its routes, and the ports of its InfiniBand and RoCE
+adapters."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ _KINDS: dict[str, Kind] = {"1": "ethernet", "32": "infiniband", "772": "loopback
 
 
 class Interface(Struct, frozen=True):
-    """A network interface. `speed_mbit`: of its port, megabits a second; None where the driver gives none (virtual machines, bridges).
+    """A network interface. `speed_mbit`: of its port, megabits a second; None where the driver gives none (virtual
+    machines, bridges).
 
-    `addresses`: IPv4 with the length of the network's prefix, 10.0.0.5/24, those of global scope only. `bus_id`: of its PCI device,
-    "" without one. `made_by`: what kind of software made it, as `bridge`, `bond` or `vlan`; "" for a port.
+    `addresses`: IPv4 with the length of the network's prefix, 10.0.0.5/24, those of global scope only. `bus_id`: of its
+    PCI device, "" without one. `made_by`: what kind of software made it, as `bridge`, `bond` or `vlan`; "" for a port.
     """
 
     name: str
@@ -143,7 +145,8 @@ def _interface(line: str, addresses: dict[str, list[str]]) -> Interface:
 
 
 def _route(line: str) -> Route | None:
-    """The route of a line; None for one without an interface, such as `unreachable`, and for one of several next hops."""
+    """The route of a line; None for one without an interface, such as `unreachable`, and for one of several next
+    hops."""
     match = _ROUTE.fullmatch(line.rstrip())
     if match is None or "linkdown" in (match["rest"] or "").split():
         return None
@@ -157,9 +160,11 @@ network = Fact("network.network", script(_NETWORK, reads=True), _network, kept=w
 
 
 class HcaPort(Struct, frozen=True):
-    """A port of an InfiniBand or RoCE adapter, from sysfs. `state`: ACTIVE, INIT, ARMED or DOWN. `physical`: LinkUp, Polling, Disabled.
+    """A port of an InfiniBand or RoCE adapter, from sysfs. `state`: ACTIVE, INIT, ARMED or DOWN. `physical`: LinkUp,
+    Polling, Disabled.
 
-    `rate_gbit_s`: of the link as it is now, `width` and `speed` its parts: 4X EDR. `interfaces`: the network interfaces of the adapter.
+    `rate_gbit_s`: of the link as it is now, `width` and `speed` its parts: 4X EDR. `interfaces`: the network interfaces
+    of the adapter.
     """
 
     device: str

@@ -1,12 +1,12 @@
 """The packages that rigwright brought to a host, and what is installed there now.
 
-/var/lib/rigwright/packages has a line for each: its kind and its name. `since`: `whole` if rigwright has recorded every package from its
-first work on, `partial` if an earlier version installed some before. `new`: apt has been told to install it. `auto`, `manual`: apt has
-installed it, with that mark. `left`: only its configuration is there. `was-auto`, `was-manual`: it was there before, with that mark,
-and rigwright's work changed the mark.
+/var/lib/rigwright/packages has a line for each: its kind and its name. `since`: `whole` if rigwright has recorded every
+package from its first work on, `partial` if an earlier version installed some before. `new`: apt has been told to
+install it. `auto`, `manual`: apt has installed it, with that mark. `left`: only its configuration is there. `was-auto`,
+`was-manual`: it was there before, with that mark, and rigwright's work changed the mark.
 
-The lines `new` are on the disk before apt begins; packages-before has all packages of that moment, until the work of apt is in the
-record. So the next reader ends what a power cut interrupted.
+The lines `new` are on the disk before apt begins; packages-before has all packages of that moment, until the work of
+apt is in the record. So the next reader ends what a power cut interrupted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ own_begun() {  # NAME...: before apt begins; NAMEs are not installed now and wil
 }
 """.replace("@STATE@", STATE)
 )
-"""Shell functions: `own_begun NAME...` and `own_ended` around each work of apt keep the record of rigwright's packages."""
+"""Shell functions: `own_begun NAME...` and `own_ended` around each work of apt keep the record of rigwright's
+packages."""
 
 RECORD_WORK = script(f"{OWN_PACKAGES}\nown_ended", timeout_s=120)
 """A command that brings the record up to date with dpkg's and apt's own lists."""
@@ -91,7 +92,8 @@ class OwnPackage(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """What rigwright brought, and packages whose marks it changed. `whole`: no earlier version brought packages without recording them."""
+    """What rigwright brought, and packages whose marks it changed. `whole`: no earlier version brought packages without
+    recording them."""
 
     whole: bool
     packages: tuple[OwnPackage, ...]
@@ -174,7 +176,8 @@ installed = Fact("own_packages.installed", script(_INSTALLED, timeout_s=120), _i
 
 
 class Purge(Struct, frozen=True):
-    """What apt would do to purge packages: those that it removes, those that it installs instead, its message if it refuses."""
+    """What apt would do to purge packages: those that it removes, those that it installs instead, its message if it
+    refuses."""
 
     removes: frozenset[str]
     installs: tuple[str, ...]
@@ -189,7 +192,8 @@ def _purge(result: Result) -> Purge:
 
 
 def purge(names: tuple[str, ...]) -> Fact[Purge]:
-    """apt's own simulation of the removal of packages with their configuration. Holds do not count: they are taken away before."""
+    """apt's own simulation of the removal of packages with their configuration. Holds do not count: they are taken away
+    before."""
     words = ("apt-get", "-s", "-q", "-o", "Debug::NoLocking=1", "--allow-change-held-packages", "purge", "--", *names)
     return Fact(f"own_packages.purge({','.join(names)})", command(*words, timeout_s=120), _purge)
 

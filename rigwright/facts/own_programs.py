@@ -1,8 +1,9 @@
 """The programs of rigwright that are at work on a host, which go on when the command that started them has ended.
 
-Each runs in a systemd unit that BEGIN starts. The description of the unit says what runs, for whom, since when, for how long at the most
-and what it does at its end; so it is gone with the program, however that ends. /run/UNIT/watched is the file that whoever follows
-the program touches, and /run/UNIT/follower the owner of a later command that follows it in place of the first one.
+Each runs in a systemd unit that BEGIN starts. The description of the unit says what runs, for whom, since when, for how
+long at the most and what it does at its end; so it is gone with the program, however that ends. /run/UNIT/watched is
+the file that whoever follows the program touches, and /run/UNIT/follower the owner of a later command that follows it
+in place of the first one.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ begin() {
     --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
 """
-"""Shell function: `begin DESCRIPTION WORD ...` is systemd-run with these words, and with a text of `description` for the unit."""
+"""Shell function: `begin DESCRIPTION WORD ...` is systemd-run with these words, and with a text of `description` for
+the unit."""
 
 
 class OwnProgram(Struct, frozen=True):
-    """A program at work. `owner`: the run that follows it, as of run_owner. `key`: equal for programs that measure the same, "" for none.
+    """A program at work. `owner`: the run that follows it, as of run_owner. `key`: equal for programs that measure the
+    same, "" for none.
 
-    `age_s`: since its start. `left_s`: until its end at the latest; None: it ends when its work is done. `alone_s`: the same if nobody
-    follows it any more; None: that does not end it. `at_end`: what it does at its end: `puts 200 W back`.
+    `age_s`: since its start. `left_s`: until its end at the latest; None: it ends when its work is done. `alone_s`: the
+    same if nobody follows it any more; None: that does not end it. `at_end`: what it does at its end: `puts 200 W
+    back`.
     """
 
     unit: str
@@ -52,8 +56,8 @@ class OwnProgram(Struct, frozen=True):
 
 
 def description(name: str, owner: str, limit_s: int = 0, key: str = "", watched_s: int = 0, at_end: str = "") -> str:
-    """The description of the unit of a program, but for its start. `limit_s` 0: without a limit. `watched_s`: after so long without a
-    follower it ends by itself, 0: it does not."""
+    """The description of the unit of a program, but for its start. `limit_s` 0: without a limit. `watched_s`: after so
+    long without a follower it ends by itself, 0: it does not."""
     texts = (name, owner, key, str(limit_s), str(watched_s), at_end)
     return "; ".join(("rigwright", *(re.sub(r"[^\w .,:@?()/+-]", "_", text, flags=re.ASCII)[:700] for text in texts)))
 

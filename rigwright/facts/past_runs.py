@@ -1,4 +1,5 @@
-"""What the runs that a host remembers say together: which are in force, which rollback went on with another, what did not end."""
+"""What the runs that a host remembers say together: which are in force, which rollback went on with another, what did
+not end."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from rigwright.facts.run_record import Run
 
 
 def beginning(runs: Sequence[Run], run: Run) -> Run:
-    """The run itself; for a rollback that went on with rollbacks that did not end, the first of these: before it the host was whole."""
+    """The run itself; for a rollback that went on with rollbacks that did not end, the first of these: before it the
+    host was whole."""
     if not run.to:
         return run
     for earlier in reversed([each for each in runs if each.number < run.number]):
@@ -19,7 +21,8 @@ def beginning(runs: Sequence[Run], run: Run) -> Run:
 
 
 def in_force(runs: Sequence[Run]) -> tuple[str, ...]:
-    """The ids of the runs whose changes the host has, without rollbacks: what a rollback that ended took away is not in force."""
+    """The ids of the runs whose changes the host has, without rollbacks: what a rollback that ended took away is not in
+    force."""
     before: dict[str, tuple[str, ...]] = {}
     now: tuple[str, ...] = ()
     for run in runs:
@@ -32,7 +35,8 @@ def in_force(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def cut_try(runs: Sequence[Run]) -> Run | None:
-    """The last run if it is a `try` that ended before anybody decided on its change; also while a rollback of it has not ended."""
+    """The last run if it is a `try` that ended before anybody decided on its change; also while a rollback of it has
+    not ended."""
     last = runs[-1] if runs else None
     if last is not None and last.to and not last.done:
         last = next((run for run in runs if run.run == last.to), last)

@@ -32,9 +32,9 @@ class Link(Struct, frozen=True):
 class Function(Struct, frozen=True):
     """A GPU, or a port above one. `above` is the port it is connected to, "" at a root port.
 
-    `now` and `most` are None if the function has no PCIe link or no longer responds. `answers` is False for a GPU that fell
-    off the bus. `redirects`: ACS redirects peer requests to the root complex; None without ACS control. Errors are AER's
-    counts since boot; None if the kernel does not count.
+    `now` and `most` are None if the function has no PCIe link or no longer responds. `answers` is False for a GPU that
+    fell off the bus. `redirects`: ACS redirects peer requests to the root complex; None without ACS control. Errors are
+    AER's counts since boot; None if the kernel does not count.
     """
 
     address: str
@@ -93,9 +93,11 @@ done
 echo --; head -qc 2 -- $configs | od -An -v -tx1 -w2
 echo --; [ ! "$ports" ] || tail -vc +257 -- $ports | gzip -c1 | base64 -w0
 """
-"""Prints three parts: a row for each function; its first two bytes of configuration; for each port the bytes after the first 256.
+"""Prints three parts: a row for each function; its first two bytes of configuration; for each port the bytes after the
+first 256.
 
-BAR1 is the row of `resource` after that of the registers, which are 64 bits wide on Hopper and then take two rows (IORESOURCE_MEM_64)."""
+BAR1 is the row of `resource` after that of the registers, which are 64 bits wide on Hopper and then take two rows
+(IORESOURCE_MEM_64)."""
 
 
 def _functions(result: Result) -> dict[str, Function]:
@@ -132,7 +134,8 @@ _SPACE = lazy_re.compile(rb"\n?==> /sys/[\w./:-]{1,500}/([0-9a-f:.]{7,16})/confi
 
 
 def _spaces(text: str) -> dict[str, bytes]:
-    """The extended configuration space (byte 256 on) of each port by its address; empty ones for a user who may not read them."""
+    """The extended configuration space (byte 256 on) of each port by its address; empty ones for a user who may not
+    read them."""
     if not text:
         return {}
     try:
@@ -190,5 +193,5 @@ def _states(result: Result) -> dict[str, int]:
 
 
 states = Fact("pcie.states", XML, _states)
-"""The performance state of each GPU by bus id: 0 under load, 8 or higher at idle, when the link is slower too; {} without a
-driver."""
+"""The performance state of each GPU by bus id: 0 under load, 8 or higher at idle, when the link is slower too; {}
+without a driver."""

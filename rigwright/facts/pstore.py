@@ -1,8 +1,8 @@
 """The last words of a kernel that panicked: the records that pstore kept since a list of them was written.
 
-A panic leaves nothing in the journal. The kernel hands its last lines to a backend of pstore: UEFI variables (efi_pstore), the firmware's
-error log (erst), or memory that survives a reset (ramoops). After the next boot they are files in /sys/fs/pstore, from which
-systemd-pstore.service moves them to /var/lib/systemd/pstore.
+A panic leaves nothing in the journal. The kernel hands its last lines to a backend of pstore: UEFI variables
+(efi_pstore), the firmware's error log (erst), or memory that survives a reset (ramoops). After the next boot they are
+files in /sys/fs/pstore, from which systemd-pstore.service moves them to /var/lib/systemd/pstore.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if timeout 60 sh -c "{_FOUND}" >{LISTED}.all; then
 fi
 rm -f {LISTED}.all
 """
-"""Writes the list. Nothing tells old records from new ones by a clock: that of a host may be wrong before it has a network."""
+"""Writes the list. Nothing tells old records from new ones by a clock: that of a host may be wrong before it has a
+network."""
 
 _MOST_RECORDS, _MOST_BYTES = 64, 16_000
 _READ = f"""
@@ -46,9 +47,10 @@ done; :
 class Records(Struct, frozen=True):
     """What pstore kept since the list was written.
 
-    `backend`: that of the kernel that runs, "" for none; `is_module`: it is a module, so it keeps nothing of a panic before it is loaded;
-    `uefi`: the firmware is UEFI, which has a place for it. `is_listed`: a list tells which records are new; without one there are none.
-    `line`: what the kernel said of its end; "" if nothing was kept. `lines`: what it said up to that, the last line is `line`.
+    `backend`: that of the kernel that runs, "" for none; `is_module`: it is a module, so it keeps nothing of a panic
+    before it is loaded; `uefi`: the firmware is UEFI, which has a place for it. `is_listed`: a list tells which records
+    are new; without one there are none. `line`: what the kernel said of its end; "" if nothing was kept. `lines`: what
+    it said up to that, the last line is `line`.
     """
 
     backend: str
@@ -93,7 +95,8 @@ def _records(result: Result) -> Records:
 
 
 def _last_words(records: list[list[str]]) -> tuple[str, ...]:
-    """The kernel's lines up to the one about its end, of the latest panic; of the latest other error if there is no panic."""
+    """The kernel's lines up to the one about its end, of the latest panic; of the latest other error if there is no
+    panic."""
     parts: dict[tuple[bool, int], list[tuple[int, list[str]]]] = {}
     for record in records:
         head = _HEAD.match(record[0]) if record else None

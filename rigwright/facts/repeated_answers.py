@@ -1,7 +1,9 @@
-"""Equal answers of hosts are parsed once. A parser is a pure function of the answer, so the value is the same for each host.
+"""Equal answers of hosts are parsed once. A parser is a pure function of the answer, so the value is the same for each
+host.
 
-An answer is kept when it came a second time; most answers of a single host never do. Only values that cannot be changed are kept, because several
-hosts use the same one. Number and size of what is kept are bounded: a host that answers nonsense can only make others parse again.
+An answer is kept when it came a second time; most answers of a single host never do. Only values that cannot be changed
+are kept, because several hosts use the same one. Number and size of what is kept are bounded: a host that answers
+nonsense can only make others parse again.
 """
 
 from __future__ import annotations

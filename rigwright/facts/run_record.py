@@ -43,9 +43,10 @@ _DIGEST = lazy_re.compile(r"[0-9a-f]{64}|-")
 class Run(Struct, frozen=True):
     """A run that changed the host, as its record says. `number` counts them; `time` is UTC by the host's clock.
 
-    `here`: this installation of the system wrote it, or its owner has adopted it. `sound`: its digests are right. `done`: it ended without an error. `to`: the
-    run before which a rollback goes back. `half`: packages that dpkg had not finished when it began. `tried`: the change of a `try` on
-    which nobody has decided yet, `tried_by` its process (engine/run_owner.py).
+    `here`: this installation of the system wrote it, or its owner has adopted it. `sound`: its digests are right.
+    `done`: it ended without an error. `to`: the run before which a rollback goes back. `half`: packages that dpkg had
+    not finished when it began. `tried`: the change of a `try` on which nobody has decided yet, `tried_by` its process
+    (engine/run_owner.py).
     """
 
     run: str
@@ -145,7 +146,8 @@ def run_id(text: str) -> bool:
 
 
 class State(Struct, frozen=True):
-    """What stands at a path. `kind`: absent, file, link, other. `owner`: UID:GID. `sha256`: of a file's content, of a link's target."""
+    """What stands at a path. `kind`: absent, file, link, other. `owner`: UID:GID. `sha256`: of a file's content, of a
+    link's target."""
 
     kind: str
     mode: str = ""
@@ -156,8 +158,8 @@ class State(Struct, frozen=True):
 class WrittenFile(Struct, frozen=True):
     """A path that runs wrote: what stood there before the first of them, and now. `run` recorded it.
 
-    `kept`: its content is in that record, or in another place of `kept_in`, a folder under runs/. `ours`: what stands there now is what
-    a run put there.
+    `kept`: its content is in that record, or in another place of `kept_in`, a folder under runs/. `ours`: what stands
+    there now is what a run put there.
     """
 
     path: str
@@ -261,8 +263,8 @@ def _written(result: Result) -> Written:
 class MovedPackage(Struct, frozen=True):
     """A package that runs changed and that is not as it was. "" as `was` or `now`: it is not installed.
 
-    `was_left`, `now_left`: only its configuration files are there. `half`: dpkg has not finished it. `held`: before and now;
-    `automatic`: whether apt counted it as installed for others, before and now.
+    `was_left`, `now_left`: only its configuration files are there. `half`: dpkg has not finished it. `held`: before and
+    now; `automatic`: whether apt counted it as installed for others, before and now.
     """
 
     name: str
@@ -323,7 +325,8 @@ _THERE = ("installed", "triggers-awaited", "triggers-pending")
 
 
 def packages(run: str, number: int) -> Fact[Packages]:
-    """What the runs from one on changed of the packages, compared with what that one recorded; `number` is its number."""
+    """What the runs from one on changed of the packages, compared with what that one recorded; `number` is its
+    number."""
     return Fact(f"run_record.packages({run})", script(_PACKAGES, str(number), run, timeout_s=60), _packages)
 
 
@@ -365,7 +368,8 @@ def _packages(result: Result) -> Packages:
 
 
 class MovedUnit(Struct, frozen=True):
-    """A unit that runs enabled, disabled, started or stopped: whether it was enabled and active before them, and is now.
+    """A unit that runs enabled, disabled, started or stopped: whether it was enabled and active before them, and is
+    now.
 
     `there`: systemd has it now. `masked`: somebody has forbidden that it starts.
     """
@@ -394,7 +398,8 @@ done; :
 
 
 def units(run: str, number: int) -> Fact[tuple[MovedUnit, ...]]:
-    """The units whose state the runs from one on changed, also those that are as they were; `number` is that run's number."""
+    """The units whose state the runs from one on changed, also those that are as they were; `number` is that run's
+    number."""
     return Fact(f"run_record.units({run})", script(_UNITS, str(number), run, timeout_s=60, reads=True), _units)
 
 
@@ -458,7 +463,8 @@ def limits(run: str) -> Fact[RecordedLimits]:
 
 
 MARKS = f"{STATE}/rollback"
-"""A file for each work that files of a rollback make necessary, until it is done: apt-lists, linker, initramfs, grub, units."""
+"""A file for each work that files of a rollback make necessary, until it is done: apt-lists, linker, initramfs, grub,
+units."""
 
 
 def _pending(result: Result) -> frozenset[str]:

@@ -1,4 +1,5 @@
-"""The shell functions with which a run records on a host what is there before it changes it; run_record.py reads the record."""
+"""The shell functions with which a run records on a host what is there before it changes it; run_record.py reads the
+record."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from rigwright.facts.gpu.gpus import LOCKED_FILE
 from rigwright.facts.kernel import MODINFO
 
 MOST_FILES, MOST_FILE_KIB, MOST_KIB = 400, 1024, 16 * 1024
-"""Files that a record has from the beginning, the size of one whose content it has, and of all of them; others have only their digest there."""
+"""Files that a record has from the beginning, the size of one whose content it has, and of all of them; others have
+only their digest there."""
 KEPT_RUNS = 20
-"""The number of runs that changed the host, and of other runs, whose records and scripts stay in /var/lib/rigwright/runs, the last ones."""
+"""The number of runs that changed the host, and of other runs, whose records and scripts stay in
+/var/lib/rigwright/runs, the last ones."""
 LISTS = (f"{STATE}/files", f"{STATE}/holds", f"{STATE}/packages")
 """What rigwright itself remembers of what it put on the host."""
 
@@ -50,7 +53,8 @@ wrote() {  # STATE: adds what will stand at a path to what this run wrote
     .replace("@BYTES@", str(MOST_FILE_KIB * 1024))
     .replace("@ROOM@", str(MOST_KIB * 1024))
 )
-"""Shell functions that add a path to the record of the run, before the path is changed. Without a record they do nothing.
+"""Shell functions that add a path to the record of the run, before the path is changed. Without a record they do
+nothing.
 
 Their variables (record, was, was_mode, was_size, record_room) are global: a script that uses them has others."""
 
@@ -75,7 +79,8 @@ begun() {
   ended "$own"; marked >"$own/apt-before.new" && sync "$own/apt-before.new" && mv "$own/apt-before.new" "$own/apt-before"
 }
 """
-"""Shell functions: the packages of dpkg; and `begun`, `ended "$own"` around each work of apt, which find out what it changed."""
+"""Shell functions: the packages of dpkg; and `begun`, `ended "$own"` around each work of apt, which find out what it
+changed."""
 
 _USUAL = " ".join(
     sorted(

@@ -1,7 +1,9 @@
-"""Scratch directories of a host, in /var/cache/rigwright: what a fact needs for the length of a run, such as private package lists.
+"""Scratch directories of a host, in /var/cache/rigwright: what a fact needs for the length of a run, such as private
+package lists.
 
-Each directory has a lock, which a script holds while it uses the directory, and a mark of each run that used it. The end of a run
-removes its mark, the marks of runs that have ended without that, and the directory when it has no mark left.
+Each directory has a lock, which a script holds while it uses the directory, and a mark of each run that used it. The
+end of a run removes its mark, the marks of runs that have ended without that, and the directory when it has no mark
+left.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ scratch() {{
   return 1
 }}
 """
-"""Shell function: `scratch NAME` makes that directory, sets `d` to its path, holds its lock and marks it as used by this run.
-A directory that another run has removed meanwhile is made again."""
+"""Shell function: `scratch NAME` makes that directory, sets `d` to its path, holds its lock and marks it as used by
+this run. A directory that another run has removed meanwhile is made again."""
 
 _TIDY = f"""
 mine=$1; shift
@@ -66,7 +68,8 @@ left: Fact[bool] = Fact("scratch.left", script(_LEFT, reads=True), _left)
 
 
 def tidied(run_id: str, ended: tuple[str, ...] = ()) -> Command:
-    """The command that removes the mark of a run and of the owners that have `ended`, and the directories without a mark.
+    """The command that removes the mark of a run and of the owners that have `ended`, and the directories without a
+    mark.
 
     It prints the owners whose marks stay. It waits 20 s for a script that
     uses a directory, and then leaves the directory for the next run.

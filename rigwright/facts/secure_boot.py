@@ -52,10 +52,10 @@ _SAID: tuple[tuple[str, KeyState], ...] = (
 class SigningKey(Struct, frozen=True):
     """The paths of the key and the certificate with which DKMS signs, from its configuration or its defaults.
 
-    `made`: both files exist. `lacks`: of mokutil and openssl those that are not installed. `state`: enrolled; staged, that is, to be
-    confirmed at the console at the next boot; blocked, or to be deleted, by its owner; none. `without_manager`: directories of the EFI
-    partition with a shim and without MokManager (mmx64.efi); a shim that finds a request there and no MokManager does not boot.
-    `shim`: whether a shim was found.
+    `made`: both files exist. `lacks`: of mokutil and openssl those that are not installed. `state`: enrolled; staged,
+    that is, to be confirmed at the console at the next boot; blocked, or to be deleted, by its owner; none.
+    `without_manager`: directories of the EFI partition with a shim and without MokManager (mmx64.efi); a shim that
+    finds a request there and no MokManager does not boot. `shim`: whether a shim was found.
     """
 
     key: str

@@ -164,7 +164,8 @@ board = Fact(
 
 
 class Firmware(Struct, frozen=True):
-    """The machine's BIOS or UEFI; empty texts if unknown (a container). `date` in the manufacturer's format: 09/14/2021."""
+    """The machine's BIOS or UEFI; empty texts if unknown (a container). `date` in the manufacturer's format:
+    09/14/2021."""
 
     vendor: str
     version: str
@@ -221,8 +222,9 @@ cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT, reads=True), _strippe
 
 
 class LoginLimits(Struct, frozen=True):
-    """Soft limits; None: unlimited. `memlock_kib`, `nofile`: of a new session of the user who logs in. `service_memlock_kib`,
-    `service_nofile`: systemd's defaults for services. `most_nofile`: fs.nr_open, above which the kernel refuses a limit."""
+    """Soft limits; None: unlimited. `memlock_kib`, `nofile`: of a new session of the user who logs in.
+    `service_memlock_kib`, `service_nofile`: systemd's defaults for services. `most_nofile`: fs.nr_open, above which the
+    kernel refuses a limit."""
 
     memlock_kib: int | None
     nofile: int | None

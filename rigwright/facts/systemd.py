@@ -71,8 +71,8 @@ while case $state in *MainPID=*) ;; *) ! :;; esac; do
 done
 [ $# = 0 ] || stat -L -c 'ctime %.9Z %n' -- "$@" 2>/dev/null; :
 """
-"""Prints the properties of units, the clock, the processes of units whose executable was deleted, and the times of change of files.
-The first word has the names of the units."""
+"""Prints the properties of units, the clock, the processes of units whose executable was deleted, and the times of
+change of files. The first word has the names of the units."""
 
 
 def unit(name: str) -> Fact[Unit]:

@@ -1,4 +1,5 @@
-"""The actions of a run on one host: connect, plan, apply, test, check and describe. Each yields the results of its stages."""
+"""The actions of a run on one host: connect, plan, apply, test, check and describe. Each yields the results of its
+stages."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ def connect_host(job: HostJob) -> Iterator[HostResult]:
 
 
 def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages[PlanResult]:
-    """Plans all steps; steps that fail are part of the result. So is the test that the host owes. Programs of rigwright at work are noted. The facts of the `evaluation` of
-    checks are read in the same rounds."""
+    """Plans all steps; steps that fail are part of the result. So is the test that the host owes. Programs of rigwright
+    at work are noted. The facts of the `evaluation` of checks are read in the same rounds."""
     from rigwright.engine import lease, own_programs
     from rigwright.engine.boot import trial
     from rigwright.engine.p2p import required as owed_test
@@ -62,9 +63,10 @@ def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages
 def plan_or_fail(
     job: HostJob, describe: bool = False, checks: bool = False, unproved: bool = False
 ) -> Iterator[HostResult]:
-    """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that fails, with
-    `describe` after the description of the machine. `checks`: on a host that an earlier run has proved, the facts of the checks are read
-    along, so that a run without changes needs no round trip of its own for them; with `unproved` on every host."""
+    """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that
+    fails, with `describe` after the description of the machine. `checks`: on a host that an earlier run has proved, the
+    facts of the checks are read along, so that a run without changes needs no round trip of its own for them; with
+    `unproved` on every host."""
     from rigwright.engine import identity, rollback
     from rigwright.engine.boot import continuation
 
@@ -103,7 +105,8 @@ def apply_host(job: HostJob) -> Stages[ApplyResult]:
 
 
 def applied(job: HostJob, planned: Sequence[PlannedStep], tried: str = "") -> ApplyResult:
-    """Applies a plan of the job's playbook; a boot that it leads to is tried once. The error that stopped it is in the result.
+    """Applies a plan of the job's playbook; a boot that it leads to is tried once. The error that stopped it is in the
+    result.
 
     `tried`: the change of a `try` on which somebody decides later."""
     from rigwright.engine import apply as engine_apply
@@ -127,7 +130,8 @@ def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterato
 
 
 def prove_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[HostResult]:
-    """Runs the peer-to-peer test where the host owes it, and the checks; the machine as they find it becomes the baseline."""
+    """Runs the peer-to-peer test where the host owes it, and the checks; the machine as they find it becomes the
+    baseline."""
     test = yield from _owed_test(job, wheels)
     job.tell(ActivityStarted(job.host.name, "checking"))
     yield from _check(job, test, describe)
@@ -179,7 +183,8 @@ def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[Hos
 def _settled(
     job: HostJob, tested: NcclTestResult, checked: Sequence[Finding], only_owed: bool = False
 ) -> tuple[Finding, ...]:
-    """Records a passed test on the host, with `only_owed` if the host owes it; the warning about a test that is owed then."""
+    """Records a passed test on the host, with `only_owed` if the host owes it; the warning about a test that is owed
+    then."""
     from rigwright.engine.p2p import required as owed_test
 
     settles = tested.document and not (only_owed and not owed_test.findings(job.run, job.bound))
@@ -188,7 +193,8 @@ def _settled(
 
 
 def _evaluation(job: HostJob, tested: NcclTestResult, describe: bool) -> CheckEvaluation:
-    """The evaluation of the checks that this run can answer; the facts of the description are read along with theirs."""
+    """The evaluation of the checks that this run can answer; the facts of the description are read along with
+    theirs."""
     from rigwright.engine import machine, verify
 
     checks = verify.answerable(job.bound.checks, job.run, tested=tested.document is not None)
@@ -211,8 +217,8 @@ def _test(job: HostJob, options: NcclTestOptions) -> Stages[NcclTestResult]:
 
 
 def _owed_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
-    """Runs the peer-to-peer test if the host owes it, because of this run or an earlier one, unless no libraries are to be
-    copied (`none`)."""
+    """Runs the peer-to-peer test if the host owes it, because of this run or an earlier one, unless no libraries are to
+    be copied (`none`)."""
     from rigwright.engine.p2p import required as owed_test
 
     if not owed_test.findings(job.run, job.bound):
@@ -226,7 +232,8 @@ def _owed_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
 
 
 def source_of_wheels(job: HostJob, given: str) -> str:
-    """The source of the test's libraries: the given one, or for AS_THE_INVENTORY_SAYS that of the inventory's variable."""
+    """The source of the test's libraries: the given one, or for AS_THE_INVENTORY_SAYS that of the inventory's
+    variable."""
     from rigwright.engine.p2p import nccl_test
 
     return given if given != nccl_test.AS_THE_INVENTORY_SAYS else job.bound.desired.p2p_wheels or "fetch"

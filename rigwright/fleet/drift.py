@@ -1,4 +1,5 @@
-"""Differences in a fleet: of each machine from its past and its peers, and of the place of every GPU. Works on recorded facts."""
+"""Differences in a fleet: of each machine from its past and its peers, and of the place of every GPU. Works on recorded
+facts."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ Gpus = Sequence[Mapping[str, Any]]
 class Machine(Struct, frozen=True):
     """A machine that answered: its facts by name as JSON types, and those of an earlier run ({} without one).
 
-    `groups`: of the inventory, the nearest last. `held`: the GPU values that its playbook sets; the plan compares them, so they
-    are not compared with the past and the peers.
+    `groups`: of the inventory, the nearest last. `held`: the GPU values that its playbook sets; the plan compares them,
+    so they are not compared with the past and the peers.
     """
 
     name: str
@@ -53,7 +54,8 @@ class Place(Struct, frozen=True):
 
 
 def placed(machines: Sequence[Machine], known: Mapping[str, Place]) -> Findings:
-    """GPUs that moved, are new, are missing or were replaced since an earlier run, and those that two host names have at once.
+    """GPUs that moved, are new, are missing or were replaced since an earlier run, and those that two host names have
+    at once.
 
     `known`: by UUID, the last recorded place of a GPU, also on machines that did not answer.
     """
@@ -185,7 +187,8 @@ def _grouped(machines: Sequence[Machine]) -> dict[str, set[str]]:
 
 
 def _odd(kinds: Mapping[Hashable, Mapping[Any, str]]) -> Iterator[tuple[Any, str, str, str]]:
-    """Of each kind the keys whose value differs from that of the majority, with the value, that of the majority and its share."""
+    """Of each kind the keys whose value differs from that of the majority, with the value, that of the majority and its
+    share."""
     for values in kinds.values():
         common, count = Counter(values.values()).most_common(1)[0]
         if len(values) >= ENOUGH and 2 * count > len(values):
@@ -233,12 +236,13 @@ _TRAITS: tuple[tuple[str, Callable[[Machine], Hashable], Callable[[Machine], str
     ("processors", _board, _text("system.cpu")),
     ("memory GiB", _board, _text("machine.machine", "memory_gib")),
 )
-"""Each trait with two functions of a machine: the key of the machines that are compared (none when empty), and the value."""
+"""Each trait with two functions of a machine: the key of the machines that are compared (none when empty), and the
+value."""
 
 
 def _odd_gpus(group: str, members: Sequence[Machine]) -> Iterator[tuple[str, Finding]]:
-    """Each GPU whose limits (where no playbook sets them) or VBIOS differ from most GPUs of its model in the group; a VBIOS is
-    compared within the same maker."""
+    """Each GPU whose limits (where no playbook sets them) or VBIOS differ from most GPUs of its model in the group; a
+    VBIOS is compared within the same maker."""
     for trait, fact, alike in _GPU_TRAITS:
         kinds: dict[Hashable, dict[Any, str]] = defaultdict(dict)
         gpus = {gpu["uuid"]: (machine, gpu) for machine in members for gpu in machine.facts.get(fact) or ()}

@@ -38,7 +38,8 @@ def no_events(_event: Event) -> None:
 class HostJob(Struct):
     """A host in a run. `report` is replaced by a new one after each action; only the package fleet replaces it.
 
-    `tell` shows an event that is not part of the report. `stage` shows progress. `left_in` is the critical section that a second Ctrl-C abandoned. `to_connect`: the first action connects to the host.
+    `tell` shows an event that is not part of the report. `stage` shows progress. `left_in` is the critical section that
+    a second Ctrl-C abandoned. `to_connect`: the first action connects to the host.
     """
 
     bound: BoundPlaybook
@@ -76,7 +77,8 @@ def prepare(
     stage: Stage = nullcontext,
     begun: Mapping[str, Transport] | None = None,
 ) -> list[HostJob]:
-    """The jobs of a run; nothing is connected yet but `begun`. A password is asked for once per host, for one host at a time."""
+    """The jobs of a run; nothing is connected yet but `begun`. A password is asked for once per host, for one host at a
+    time."""
     state = RunState(threading.BoundedSemaphore(options.reboots))
     passwords: dict[str, Secret] = {}
     asking = threading.Lock()
@@ -155,7 +157,8 @@ def new_run(
 def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostReport:
     """The job's report after an action: with the results of its stages, its events, kept facts and totals.
 
-    An error of the action is in the report; results from before the error stay. A report that had an error keeps that error.
+    An error of the action is in the report; results from before the error stay. A report that had an error keeps that
+    error.
     """
     run, report = job.run, job.report
     started, round_trips, asking_s, events = time.monotonic(), run.transport.round_trips, run.asking_s, len(run.events)
@@ -220,10 +223,11 @@ def _kept(store: FactStore) -> Mapping[str, Any]:
 
 
 def leave(job: HostJob, error: RigwrightError | None, *, last: bool) -> None:
-    """Tidies the host and closes its connection after an action that ended with an error or with None. `last`: no action follows, so the
-    facts that were read of it are dropped, too.
+    """Tidies the host and closes its connection after an action that ended with an error or with None. `last`: no
+    action follows, so the facts that were read of it are dropped, too.
 
-    With many hosts, connections and facts of all of them would fill the memory. An action that follows connects again where it needs the host.
+    With many hosts, connections and facts of all of them would fill the memory. An action that follows connects again
+    where it needs the host.
     """
     if not isinstance(error, Unreachable):
         job.run.tidy()

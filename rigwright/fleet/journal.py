@@ -1,8 +1,9 @@
-"""The journal of rollouts: which hosts of a rollout are done, also when this process, a worker or the scheduler is killed.
+"""The journal of rollouts: which hosts of a rollout are done, also when this process, a worker or the scheduler is
+killed.
 
-It is an SQLite file of the state directory. A rollout is written before its first change, and each host before its work is given out and
-when it has ended. So `provision --resume` knows what is left. A host that had ended without an entry is planned again by the next run,
-which finds nothing to do.
+It is an SQLite file of the state directory. A rollout is written before its first change, and each host before its work
+is given out and when it has ended. So `provision --resume` knows what is left. A host that had ended without an entry
+is planned again by the next run, which finds nothing to do.
 
 An entry of a host has the hash of its plan (`rollout.digest`).
 """
@@ -29,8 +30,8 @@ TABLES = (
     """CREATE TABLE host (rollout TEXT NOT NULL REFERENCES rollout (run) ON DELETE CASCADE, position INTEGER NOT NULL, name TEXT NOT NULL,
        batch INTEGER, state TEXT NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (rollout, name)) WITHOUT ROWID""",
 )
-"""`runs` is a JSON list: the run that began the rollout, then those that continued it. `controller`: the process that works on it, "" for
-none (`run_owner.owner`). `batch` is NULL for a host that needed no change."""
+"""`runs` is a JSON list: the run that began the rollout, then those that continued it. `controller`: the process that
+works on it, "" for none (`run_owner.owner`). `batch` is NULL for a host that needed no change."""
 
 State = Literal["waiting", "begun", "done", "failed"]
 
@@ -75,8 +76,8 @@ def _writing() -> Iterator[sqlite3.Connection]:
 def begin(rollout: Rollout) -> None:
     """Writes a new rollout of this process, in place of older ones of the same hosts and files.
 
-    Raises UsageError when the journal cannot be written (then no host may be changed, because --resume would not work), or when
-    another process of this machine works on a rollout with one of these hosts.
+    Raises UsageError when the journal cannot be written (then no host may be changed, because --resume would not work),
+    or when another process of this machine works on a rollout with one of these hosts.
     """
     with _before_any_host(), _writing() as database:
         _begin(database, rollout)
@@ -178,7 +179,8 @@ def end(run: str) -> None:
 
 
 def stopped() -> Rollout:
-    """The rollout that began last and has hosts left. Raises UsageError when there is none, or when the journal cannot be read."""
+    """The rollout that began last and has hosts left. Raises UsageError when there is none, or when the journal cannot
+    be read."""
     path = file()
     kind = _kind(path)
     if not path.exists():

@@ -1,4 +1,5 @@
-"""Rollouts: hosts in batches, and the limit of failed hosts. `fleet/journal.py` keeps what `--resume` continues from."""
+"""Rollouts: hosts in batches, and the limit of failed hosts. `fleet/journal.py` keeps what `--resume` continues
+from."""
 
 from __future__ import annotations
 
@@ -56,8 +57,9 @@ def batches(hosts: Sequence[str], of: Sequence[Size]) -> tuple[tuple[str, ...], 
 class Rollout(Struct, frozen=True):
     """A rollout: its files, its hosts in batches, and the hosts that are done (`fleet/journal.py`).
 
-    `run`: the run that began it; `runs`: that one and those that continued it, in order. `max_fail`: None for no limit. `done`: for each host
-    that is done the digest of its steps and checks. `begun`: hosts whose work was given out and has not ended.
+    `run`: the run that began it; `runs`: that one and those that continued it, in order. `max_fail`: None for no limit.
+    `done`: for each host that is done the digest of its steps and checks. `begun`: hosts whose work was given out and
+    has not ended.
     """
 
     run: str
@@ -80,7 +82,8 @@ class Rollout(Struct, frozen=True):
 
 
 class Rolling(Struct):
-    """A rollout while a run works on it: its state, the batch sizes of a new one (none when it is resumed), why it stopped."""
+    """A rollout while a run works on it: its state, the batch sizes of a new one (none when it is resumed), why it
+    stopped."""
 
     state: Rollout
     sizes: tuple[Size, ...] = ()
@@ -97,7 +100,8 @@ class Rolling(Struct):
         return self.state.max_fail is not None and failed > self.state.max_fail
 
     def to_do(self, bound: Sequence[BoundPlaybook]) -> list[BoundPlaybook]:
-        """The hosts that this run provisions: those that are not done, and those whose steps or variables have changed since."""
+        """The hosts that this run provisions: those that are not done, and those whose steps or variables have changed
+        since."""
         self.digests = {playbook.host.name: digest(playbook) for playbook in bound}
         return [each for each in bound if self.state.done.get(each.host.name) != self.digests[each.host.name]]
 
@@ -122,8 +126,8 @@ class Rolling(Struct):
 
 
 def digest(bound: BoundPlaybook, place: str = "") -> str:
-    """A hash of the steps and checks of a host with their parameters: it changes when they change. `place`: the folder that paths of
-    files begin with and that is left out."""
+    """A hash of the steps and checks of a host with their parameters: it changes when they change. `place`: the folder
+    that paths of files begin with and that is left out."""
     steps = [(step.name, step.operation, bool(step.skipped), plain(step.parameters)) for step in bound.steps]
     checks = [(check.name, check.check, plain(check.parameters)) for check in bound.checks]
     text = json.dumps([steps, checks], sort_keys=True, default=str)

@@ -18,7 +18,8 @@ def identity_of(job: HostJob) -> MachineIdentity:
 
 
 def name_shared(jobs: Sequence[HostJob]) -> list[str]:
-    """Merges a warning into the report of each host whose identity another host of the run has; returns a message for each group.
+    """Merges a warning into the report of each host whose identity another host of the run has; returns a message for
+    each group.
 
     Other findings about the identity of these hosts are replaced, because their pasts are not merged.
     """

@@ -1,7 +1,7 @@
 """The history of runs in one SQLite file: results, changes, findings, and the hosts' facts over time.
 
-A machine is identified by its board serial, product UUID or machine-id (`machines`); by its name and address if it gives none
-of them. So a simulated `servbadge` and a real `servbadge` are two machines.
+A machine is identified by its board serial, product UUID or machine-id (`machines`); by its name and address if it
+gives none of them. So a simulated `servbadge` and a real `servbadge` are two machines.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class History:
         self._database.close()
 
     def record(self, document: Mapping[str, Any]) -> None:
-        """Records a run in place of one with its id, and deletes old data. Raises UsageError for RIGWRIGHT_HISTORY_DAYS."""
+        """Records a run in place of one with its id, and deletes old data. Raises UsageError for
+        RIGWRIGHT_HISTORY_DAYS."""
         now = time.time()
         started = writer.epoch(document.get("started"), now)
         ended = max(started, writer.epoch(document.get("ended"), now))
@@ -108,7 +109,8 @@ class History:
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 
     def known(self, facts: Sequence[str]) -> dict[str, list[list[Any]]]:
-        """The rows of all machines with their baselines, and of all values of these facts: what `learn` gives to an empty history."""
+        """The rows of all machines with their baselines, and of all values of these facts: what `learn` gives to an
+        empty history."""
         with HISTORY.reading(self.path):
             return {
                 table: [list(row) for row in self._database.execute(rows, (json.dumps(facts),) * rows.count("?"))]
@@ -128,7 +130,8 @@ class History:
             return machines.read(self._database, present)
 
     def named(self, host: str, address: str = "") -> int | None:
-        """The id of the machine that had this name last, with `address` only one that has it now; None for an unknown name."""
+        """The id of the machine that had this name last, with `address` only one that has it now; None for an unknown
+        name."""
         with HISTORY.reading(self.path):
             row = self._database.execute(
                 "SELECT place.host FROM place JOIN host ON host.id = place.host WHERE place.name = ?"
@@ -189,8 +192,8 @@ class History:
             return {row[0]: (_text(row[1]), Seen(json.loads(row[2]), utc(row[3]), utc(row[4]), row[5])) for row in rows}
 
     def runs(self, limit: int = -1, host: str = "") -> list[RunSummary]:
-        """The runs, newest first, at most `limit` (-1: all). With `host`, only the runs of the host that had that name then, or
-        of the machine that has it now."""
+        """The runs, newest first, at most `limit` (-1: all). With `host`, only the runs of the host that had that name
+        then, or of the machine that has it now."""
         with HISTORY.reading(self.path):
             rows = self._database.execute(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code FROM run WHERE ? = '' OR id IN"
@@ -231,7 +234,8 @@ class History:
     def attempt(self, host: str, run: str = "last") -> tuple[str, dict[str, Any]]:
         """The id of a run of `try` on the machine that had this name last, and the key `try` of its document.
 
-        `run` is a run's id, a unique prefix of it, or `last` for the newest such run. Raises UsageError when there is none.
+        `run` is a run's id, a unique prefix of it, or `last` for the newest such run. Raises UsageError when there is
+        none.
         """
         with HISTORY.reading(self.path):
             rows = self._database.execute(

@@ -45,15 +45,17 @@ TABLES = (
 )
 """The SQL of all tables and indexes.
 
-`saying` stores each distinct finding once as JSON, and `value` each distinct value of a fact; their ids are hashes of the texts. `seen` says which
-machine had which value when; the view `fact` has both. `run.whole`: whether its findings that are no problem are still stored. `outcome.steps` is the number of all
-steps of a run on a host, and `name` and `address` are those of that run; `step` stores the steps whose status is not ok or skipped. `baseline` stores the values that
-the checks of the next run compare a host with.
+`saying` stores each distinct finding once as JSON, and `value` each distinct value of a fact; their ids are hashes of
+the texts. `seen` says which machine had which value when; the view `fact` has both. `run.whole`: whether its findings
+that are no problem are still stored. `outcome.steps` is the number of all steps of a run on a host, and `name` and
+`address` are those of that run; `step` stores the steps whose status is not ok or skipped. `baseline` stores the values
+that the checks of the next run compare a host with.
 """
 
 
 def file() -> Path:
-    """The path of the history: RIGWRIGHT_HISTORY, or history.sqlite in the state directory. Raises HistoryError when there is no home."""
+    """The path of the history: RIGWRIGHT_HISTORY, or history.sqlite in the state directory. Raises HistoryError when
+    there is no home."""
     if given := os.environ.get("RIGWRIGHT_HISTORY"):
         return Path(os.path.expanduser(given))
     try:

@@ -12,14 +12,15 @@ from msgspec import Struct
 from rigwright.history.json_diff import compared
 
 ATTEMPT = "try"
-"""The name under which what a run of `try` learned is kept beside the facts: the key `try` of a host. It is no state of the host."""
+"""The name under which what a run of `try` learned is kept beside the facts: the key `try` of a host. It is no state of
+the host."""
 
 FIGURES = "stress.measured"
 """The name under which what a stress measured of each GPU is kept."""
 
 MEASURED = (FIGURES, "training_smoke.trained", "nodes.links", "nccl.tested")
-"""The names under which measurements are kept: of GPUs, of trainings, of links between nodes, of pairs of GPUs. No two measurements have the same figures,
-so they are not listed one by one: a reader compares them by what counts."""
+"""The names under which measurements are kept: of GPUs, of trainings, of links between nodes, of pairs of GPUs. No two
+measurements have the same figures, so they are not listed one by one: a reader compares them by what counts."""
 
 
 class Changed(Struct, frozen=True):

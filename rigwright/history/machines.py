@@ -20,8 +20,8 @@ TABLES = (
     """CREATE TABLE place (host INTEGER NOT NULL REFERENCES host (id), name TEXT NOT NULL, address TEXT NOT NULL,
        first_seen REAL NOT NULL, last_seen REAL NOT NULL, told INTEGER NOT NULL, PRIMARY KEY (host, name, address)) WITHOUT ROWID""",
 )
-"""`host` has a row for each machine, with the name and address that it had last. `place` has all that it had, and whether
-a finding has told that the machine is new under that name."""
+"""`host` has a row for each machine, with the name and address that it had last. `place` has all that it had, and
+whether a finding has told that the machine is new under that name."""
 
 CHECK = "history.machine"
 """The name of the check whose finding tells of a machine that is new under its name."""
@@ -38,7 +38,8 @@ class Place(Struct, frozen=True):
 
 
 class RecordedMachine(Struct, frozen=True):
-    """A machine of the history. `name` and `address` are the last ones of `places`. `baseline`: None if no run recorded one."""
+    """A machine of the history. `name` and `address` are the last ones of `places`. `baseline`: None if no run recorded
+    one."""
 
     id: int
     name: str
@@ -62,8 +63,8 @@ class Match(Struct, frozen=True):
     """The machine of the history that a host is; None for a new one. The other keys tell what no finding has told yet.
 
     `former`: the place of the machine before it got its name. `predecessor`: another machine that had the name, and
-    `until`: when it was seen last under it. `shared`: the names of other machines in the history with the same identity.
-    `undecided`: the machine is known under the name of another host of this run.
+    `until`: when it was seen last under it. `shared`: the names of other machines in the history with the same
+    identity. `undecided`: the machine is known under the name of another host of this run.
     """
 
     machine: RecordedMachine | None = None
@@ -123,8 +124,8 @@ class RecordedMachines(Struct, frozen=True, dict=True):
         """The machine that a host with this name, address and identity is.
 
         `own_only`: another host of the run has the same identity, so only a machine that had this name before is taken.
-        A machine that is known under the name of another host of the run is not taken: only the answers of both tell which
-        it is. `taken`: the ids of machines that are other hosts of this run.
+        A machine that is known under the name of another host of the run is not taken: only the answers of both tell
+        which it is. `taken`: the ids of machines that are other hosts of this run.
         """
         own = [machine for machine in self._at.get((name, address), ()) if machine.id not in taken]
         if not identity:
@@ -212,7 +213,8 @@ def record(
     database: sqlite3.Connection, match: Match, name: str, address: str, identity: MachineIdentity, simulated: bool,
     at: float, told: bool,
 ) -> int:  # fmt: skip
-    """Records that a machine was seen at a place; returns its id. `told`: a finding of this run tells what the match tells."""
+    """Records that a machine was seen at a place; returns its id. `told`: a finding of this run tells what the match
+    tells."""
     machine = match.machine
     merged = json.dumps(asdict(machine.identity.updated(identity) if machine else identity))
     if machine is None:

@@ -1,4 +1,5 @@
-"""Temperature and power of every GPU in every run, and of every hour in which a guard ran. Uses the caller's transaction."""
+"""Temperature and power of every GPU in every run, and of every hour in which a guard ran. Uses the caller's
+transaction."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ Reading = tuple[float, float | None, float | None]
 
 
 def record(database: sqlite3.Connection, machines: Iterable[tuple[int, Mapping[str, Any] | None]], at: float) -> None:
-    """Records the readings of the GPUs of hosts: pairs of a host's id and the key `machine` of the JSON document. Skips GPUs without a reading."""
+    """Records the readings of the GPUs of hosts: pairs of a host's id and the key `machine` of the JSON document. Skips
+    GPUs without a reading."""
     rows = [
         (at, host, str(gpu["uuid"]), *values)
         for host, machine in machines
@@ -36,8 +38,9 @@ def record(database: sqlite3.Connection, machines: Iterable[tuple[int, Mapping[s
 
 
 def record_hours(database: sqlite3.Connection, host: int, readings: Iterable[Mapping[str, Any]], now: float) -> None:
-    """Records what a guard read on the host: `t`, `uuid`, `hottest_c`, `mean_w` of each hour and GPU. An hour that is recorded stays one;
-    those after `now`, by a host's clock that is wrong, and those older than KEPT_DAYS are left out."""
+    """Records what a guard read on the host: `t`, `uuid`, `hottest_c`, `mean_w` of each hour and GPU. An hour that is
+    recorded stays one; those after `now`, by a host's clock that is wrong, and those older than KEPT_DAYS are left
+    out."""
     within = [one for one in readings if now - KEPT_DAYS * 86400 <= one["t"] <= now]
     _insert(database, [(one["t"], host, str(one["uuid"]), one["hottest_c"], one["mean_w"]) for one in within])
 
@@ -51,7 +54,8 @@ def _insert(database: sqlite3.Connection, rows: Sequence[tuple[float, int, str, 
 
 
 def prune(database: sqlite3.Connection, now: float) -> None:
-    """Deletes readings older than KEPT_DAYS, and makes one of all readings of an hour and a GPU that are older than WHOLE_S."""
+    """Deletes readings older than KEPT_DAYS, and makes one of all readings of an hour and a GPU that are older than
+    WHOLE_S."""
     database.execute("DELETE FROM reading WHERE at < ?", (now - KEPT_DAYS * 86400,))
     until = (now - WHOLE_S) // 3600 * 3600
     begin = database.execute("SELECT ifnull(max(until), 0.0) FROM thinned").fetchone()[0]

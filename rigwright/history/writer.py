@@ -19,7 +19,8 @@ KEPT_DAYS = 400
 """Runs and old values of facts are kept for this number of days; RIGWRIGHT_HISTORY_DAYS overrides it."""
 
 BY_THE_CLOCK = "fleet.report"
-"""This command may run every few minutes, so of its findings only the problems are stored, and its runs are deleted earlier.
+"""This command may run every few minutes, so of its findings only the problems are stored, and its runs are deleted
+earlier.
 
 Its runs are kept as long as the readings; of those older than WHOLE_S the last one of each day (UTC) and host.
 """
@@ -75,7 +76,8 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
 
 
 def _machines(database: sqlite3.Connection, reports: Mapping[str, Any], at: float) -> dict[str, int]:
-    """By host name the id of its machine. No two hosts of a run are one machine: those with the same identity keep a past each."""
+    """By host name the id of its machine. No two hosts of a run are one machine: those with the same identity keep a
+    past each."""
     identities = {name: MachineIdentity.of(report.get("identity")) for name, report in reports.items()}
     doubtful = machines.shared(identities)
     known = machines.read(database)
@@ -98,7 +100,8 @@ def _address(name: str, report: Mapping[str, Any]) -> str:
 def _outcome(
     database: sqlite3.Connection, run: str, host: int, name: str, report: Mapping[str, Any], said: set[int]
 ) -> None:
-    """Inserts the result of a host. `said`: the ids of findings' texts that this run has inserted; gets those of this host."""
+    """Inserts the result of a host. `said`: the ids of findings' texts that this run has inserted; gets those of this
+    host."""
     steps = report["steps"]
     _insert(
         database, "outcome", run, host, _text(name), _address(name, report), report["status"], _json(report["error"]), _text(report["simulated"]), bool(report["rebooted"]),
@@ -163,11 +166,14 @@ def _facts(
 
 
 def prune(database: sqlite3.Connection, now: float, before: float, reports_before: float) -> None:
-    """Deletes old runs, reports, findings that are no problem, and values of facts, and texts that nothing refers to any more.
+    """Deletes old runs, reports, findings that are no problem, and values of facts, and texts that nothing refers to
+    any more.
 
-    Deletes runs that began before `before`, except the newest run of each host. Deletes runs of BY_THE_CLOCK that began before `reports_before`, except the
-    newest such run of each host, and those older than WHOLE_S of which each host has a later one on the same day. Deletes findings that are no problem of runs that are older
-    than PASSED_DAYS, except in the newest run of each host. Deletes values of facts that were last seen before `before`, except the last value of each fact.
+    Deletes runs that began before `before`, except the newest run of each host. Deletes runs of BY_THE_CLOCK that began
+    before `reports_before`, except the newest such run of each host, and those older than WHOLE_S of which each host
+    has a later one on the same day. Deletes findings that are no problem of runs that are older than PASSED_DAYS,
+    except in the newest run of each host. Deletes values of facts that were last seen before `before`, except the last
+    value of each fact.
     """
     day = "CAST(later.started / 86400 AS INTEGER) = CAST(run.started / 86400 AS INTEGER)"
     gone = 0
@@ -201,7 +207,8 @@ def prune(database: sqlite3.Connection, now: float, before: float, reports_befor
 _SUPERSEDED = """NOT EXISTS (SELECT 1 FROM outcome WHERE outcome.run = run.id AND NOT EXISTS (
     SELECT 1 FROM run AS later CROSS JOIN outcome AS newer
     WHERE later.started > run.started AND later.command LIKE :command AND {0} AND newer.run = later.id AND newer.host = outcome.host))"""
-"""The condition that each host of a run has a later run. The later runs are looked at in their order, so the first one mostly answers."""
+"""The condition that each host of a run has a later run. The later runs are looked at in their order, so the first one
+mostly answers."""
 
 
 def _insert(database: sqlite3.Connection, table: str, *values: object) -> None:

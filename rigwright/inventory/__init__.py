@@ -22,8 +22,8 @@ __all__ = ["Inventory", "host_variables", "read"]
 def read(path: Path, vault_password_file: str = "") -> Inventory:
     """Reads the inventory in a file, or in all files of a directory, with its `group_vars/` and `host_vars/`.
 
-    Secrets are not read yet. `vault_password_file` (default: that of the environment) opens what ansible-vault encrypted.
-    Raises InputError when there is no inventory, or when a file of it is wrong.
+    Secrets are not read yet. `vault_password_file` (default: that of the environment) opens what ansible-vault
+    encrypted. Raises InputError when there is no inventory, or when a file of it is wrong.
     """
     folder = path if path.is_dir() else path.parent
     password_file = vault_password_file or os.environ.get(PASSWORD_VARIABLE, "")

@@ -1,8 +1,8 @@
 """Checks the address, user, port and files with which a connection is made. Nothing else decides what is a valid one.
 
-The values come from an inventory, from `--address` or from ssh_config, and go into ssh_config's conditions, into the command
-line of a ProxyCommand, and into commands that a person pastes. So they contain no white space, no control character, no
-character that a shell expands, and do not begin as an option does.
+The values come from an inventory, from `--address` or from ssh_config, and go into ssh_config's conditions, into the
+command line of a ProxyCommand, and into commands that a person pastes. So they contain no white space, no control
+character, no character that a shell expands, and do not begin as an option does.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ class Declared(Struct):
             self._lines.append((parent, child))
 
     def settle(self) -> None:
-        """Puts all groups below `all`, other hosts into `ungrouped`. Raises InputError when groups contain each other."""
+        """Puts all groups below `all`, other hosts into `ungrouped`. Raises InputError when groups contain each
+        other."""
         if parents := self.groups["all"].parents:
             where = self.groups[parents[0]].children["all"]
             problem = f"the group {parents[0]} holds `all`, which holds every group"

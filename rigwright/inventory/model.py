@@ -36,9 +36,9 @@ _NAMES = {
 class Host:
     """One machine: its name, its groups (highest precedence last), its variables, and where it was named (FILE:LINE).
 
-    `origins` maps each variable to the place where it was set (FILE:LINE). `closed` is what to type when variables are in
-    encrypted files without a password. `opened` returns the host with the variables of its encrypted files; None: it has them.
-    `secret`: the connection variables whose values are secrets.
+    `origins` maps each variable to the place where it was set (FILE:LINE). `closed` is what to type when variables are
+    in encrypted files without a password. `opened` returns the host with the variables of its encrypted files; None: it
+    has them. `secret`: the connection variables whose values are secrets.
     """
 
     name: str
@@ -81,7 +81,8 @@ class Host:
 
 
 class Inventory(Struct, frozen=True):
-    """Hosts and groups in file order. `groups`: all hosts of each group, `children`: child groups, `own`: direct hosts."""
+    """Hosts and groups in file order. `groups`: all hosts of each group, `children`: child groups, `own`: direct
+    hosts."""
 
     path: Path
     hosts: Mapping[str, Host]
@@ -217,7 +218,8 @@ _REFUSED = (
 
 
 LOCAL_MACHINE = "local_machine"
-"""The variable that says which machine a host with `ansible_connection: local` is: identifiers, as MachineIdentity has them."""
+"""The variable that says which machine a host with `ansible_connection: local` is: identifiers, as MachineIdentity has
+them."""
 
 CONNECTION = (
     *(name for names in _NAMES.values() for name in names),
@@ -232,7 +234,8 @@ _PASSWORDS = ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pa
 
 
 def _ready(host: Host) -> Host:
-    """The host with rendered templates and its secrets marked, none of them read but those that a connection begins with.
+    """The host with rendered templates and its secrets marked, none of them read but those that a connection begins
+    with.
 
     Raises InputError for an unsupported variable, and when a vault file cannot be opened.
     """
@@ -322,7 +325,8 @@ _BECOME = {
     "ansible_become_flags": ("-h -s -n", "-h -s", "-n", ""),
     "ansible_sudo_flags": ("-h -s -n", "-h -s", "-n", ""),
 }
-"""What Ansible's variables about root may say, in lower case. With any other value rigwright does what they do not say."""
+"""What Ansible's variables about root may say, in lower case. With any other value rigwright does what they do not
+say."""
 
 BECOME = (*_PASSWORDS, *_BECOME)
 """The variables about root, with its passwords."""
@@ -332,7 +336,8 @@ NOT_SECRET = frozenset((*variable_names(), *CONNECTION, *_BECOME))
 
 
 def _password(value: Any, name: str, where: str) -> Secret:
-    """The sudo password as a secret of one line; one from another source is checked when it is read. Raises InputError."""
+    """The sudo password as a secret of one line; one from another source is checked when it is read. Raises
+    InputError."""
 
     def checked() -> str:
         text = value.value if isinstance(value, Secret) else value

@@ -93,7 +93,8 @@ def read_private(path: str, where: str) -> str:
 
 
 def output(argv: tuple[str, ...], where: str) -> str:
-    """What a command prints, its first 64 KiB. It gets an empty stdin. Raises InputError when it fails or takes over a minute."""
+    """What a command prints, its first 64 KiB. It gets an empty stdin. Raises InputError when it fails or takes over a
+    minute."""
     import subprocess
 
     name = argv[0]
@@ -160,7 +161,8 @@ def forget() -> None:
 
 
 def asked(source: Source, where: str) -> str:
-    """The text of a source, which is read once per process. Raises InputError, each time the same, with the `where` of the first time."""
+    """The text of a source, which is read once per process. Raises InputError, each time the same, with the `where` of
+    the first time."""
     with _lock:
         answer = _answers.setdefault(source, _Answer())
     with answer.lock:

@@ -92,7 +92,8 @@ class Encrypted(Source, frozen=True):
 
 
 class _Once(Struct, frozen=True, eq=False):
-    """A source that is asked once per process; its error counts as its answer. `where` is for messages, and not compared."""
+    """A source that is asked once per process; its error counts as its answer. `where` is for messages, and not
+    compared."""
 
     source: Source
     where: str

@@ -21,7 +21,8 @@ _importing = threading.Lock()
 
 
 def decrypted(text: str, password_file: str, where: str) -> str:
-    """The plain text. Raises InputError without a password, for a wrong one, and when Ansible's library is not installed."""
+    """The plain text. Raises InputError without a password, for a wrong one, and when Ansible's library is not
+    installed."""
     if not password_file:
         raise InputError(
             where, "a value that ansible-vault encrypted, and no password", "its password", PASSWORD_FIX.format("it")
@@ -72,7 +73,8 @@ def _library(where: str) -> Any:
 
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
-    """Ansible's configuration makes folders and reads ansible.cfg of the current folder as soon as it is imported; here it does not."""
+    """Ansible's configuration makes folders and reads ansible.cfg of the current folder as soon as it is imported; here
+    it does not."""
     with tempfile.TemporaryDirectory(prefix="rigwright-vault.") as folder:
         config = Path(folder) / "ansible.cfg"
         config.touch()

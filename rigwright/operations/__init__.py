@@ -27,11 +27,12 @@ class Declaration(Struct, frozen=True, kw_only=True):
 
     `affects_p2p`: after its changes the GPUs may reach each other in another way, so the host owes the
     peer-to-peer test until it passes.
-    `affects_gpus`: with `affects_p2p`; each GPU by itself may work otherwise too, so a host with a single GPU owes the test as well.
-    `reboots`: its change is the reboot that the changes before it lead to.
+    `affects_gpus`: with `affects_p2p`; each GPU by itself may work otherwise too, so a host with a single GPU owes the
+    test as well. `reboots`: its change is the reboot that the changes before it lead to.
     `sets_limits`: it sets the limits of its parameter `limits` on the GPUs.
-    `modules`: kernel modules that its changes replace; a host that goes back to what ran before does not load the new ones.
-    `momentary`: it reads the clock of this machine, so it may answer otherwise for another host with the same facts.
+    `modules`: kernel modules that its changes replace; a host that goes back to what ran before does not load the new
+    ones. `momentary`: it reads the clock of this machine, so it may answer otherwise for another host with the same
+    facts.
     """
 
     affects_p2p: bool = False

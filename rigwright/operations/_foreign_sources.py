@@ -11,7 +11,8 @@ from rigwright.facts.apt import sources as apt_sources
 
 
 def judged(facts: Facts, sources: list[apt_sources.Source], fingerprint: str) -> Iterator[Note]:
-    """Warnings about sources of NVIDIA's repository that somebody else wrote. A second source of the same URL would stop apt.
+    """Warnings about sources of NVIDIA's repository that somebody else wrote. A second source of the same URL would
+    stop apt.
 
     Raises HostError for a source whose packages need no signature, and for one whose keyring lacks NVIDIA's key.
     """

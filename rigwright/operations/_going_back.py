@@ -57,16 +57,16 @@ find . ! -type d | sed 's/^\\.//' | while read -r old; do
 done
 find . -depth -type d -empty -delete; :
 """
-"""Puts a file back as it was, or takes it away. What stood there is recorded for the next rollback. An original that no list names any
-more is deleted, or the next run would keep an old one."""
+"""Puts a file back as it was, or takes it away. What stood there is recorded for the next rollback. An original that no
+list names any more is deleted, or the next run would keep an old one."""
 
 
 def target(facts: Facts, to: str) -> tuple[Run, tuple[Run, ...]]:
     """The run before which to go back, and the runs from it on; without `to` the last run.
 
-    Where the last run is a rollback, its aim is meant: one that did not end goes on, and after one that ended nothing is left to do. A
-    rollback as `to` means the first of those that it went on with. Raises HostError when the host has no record of it, a damaged one,
-    or one of another installation.
+    Where the last run is a rollback, its aim is meant: one that did not end goes on, and after one that ended nothing
+    is left to do. A rollback as `to` means the first of those that it went on with. Raises HostError when the host has
+    no record of it, a damaged one, or one of another installation.
     """
     runs = facts(run_record.runs)
     if not runs:
@@ -82,7 +82,8 @@ def target(facts: Facts, to: str) -> tuple[Run, tuple[Run, ...]]:
 
 
 def _require_usable(runs: Sequence[Run], chosen: Run, since: Sequence[Run]) -> None:
-    """Raises HostError unless the records of all runs from the chosen one on are there, whole, and of this installation."""
+    """Raises HostError unless the records of all runs from the chosen one on are there, whole, and of this
+    installation."""
     later = next((run.run for run in _usable(runs) if run.number > chosen.number), "")
     instead = f"--to {later}, a later run; or " if later else ""
     if strangers := [run.run for run in since if run.sound and not run.here]:
@@ -136,7 +137,8 @@ def _named(runs: Sequence[Run], to: str) -> Run:
 
 
 def require_room(facts: Facts, least_mib: int, *folders: str) -> None:
-    """Raises HostError where one of these folders of system.ROOM has less room than that: before the first change, not in the middle."""
+    """Raises HostError where one of these folders of system.ROOM has less room than that: before the first change, not
+    in the middle."""
     free = facts(system.free_mib)
     for folder in folders:
         if free[folder] < least_mib:

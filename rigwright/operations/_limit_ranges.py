@@ -16,7 +16,8 @@ Supported = Mapping[str, tuple[ClockPair, ...]]
 def cannot(
     device: Gpu, name: str, want: GpuLimits, supported: Supported, model: Model | None, locks: Locks
 ) -> HostError | None:
-    """The error for limits that a GPU does not support, with the nearest supported values. None when nothing speaks against them."""
+    """The error for limits that a GPU does not support, with the nearest supported values. None when nothing speaks
+    against them."""
     if device.lost:
         todo = "sudo dmesg | grep -e NVRM -e Xid; a cold boot, then reseat it"
         return HostError("limits", f"{name} cannot be reached: {device.lost}", "a GPU that answers", todo)

@@ -16,8 +16,8 @@ OTHERS = frozenset({"nouveau", "nova_core"})
 
 
 def require_safe(facts: Facts, with_driver: bool) -> None:
-    """Raises Unavailable with what is wrong with the next boot: a grub.cfg that does not parse; with the driver also a missing module,
-    or an initramfs that loads another driver."""
+    """Raises Unavailable with what is wrong with the next boot: a grub.cfg that does not parse; with the driver also a
+    missing module, or an initramfs that loads another driver."""
     boot = facts(grub.grub)
     if not boot.parses:
         raise Unavailable("grub-script-check refuses /boot/grub/grub.cfg")

@@ -123,7 +123,8 @@ def purge(names: list[str]) -> Command:
 
 
 def remove(names: list[str]) -> Command:
-    """A job that removes packages and leaves their files in /etc. It refuses if another package would be removed too."""
+    """A job that removes packages and leaves their files in /etc. It refuses if another package would be removed
+    too."""
     return script(_REMOVE, "remove", *names, timeout_s=900, long=True)
 
 
@@ -135,8 +136,8 @@ def purge_left(names: list[str]) -> Command:
 def install(words: list[str]) -> Command:
     """A detached job that installs NAME or NAME=VERSION. It downloads every package before it unpacks the first.
 
-    NVIDIA's packages are kept in /var/lib/rigwright/debs, for the day when no archive has them any more; those of the twelve versions
-    that were fetched last.
+    NVIDIA's packages are kept in /var/lib/rigwright/debs, for the day when no archive has them any more; those of the
+    twelve versions that were fetched last.
     """
     return script(_INSTALL, *words, timeout_s=3600, long=True)
 
@@ -211,7 +212,8 @@ def update() -> Command:
 
 @operation()
 def directory(facts: Facts, *, path: AbsolutePath, templates: Templates = SHIPPED) -> Iterator[Change]:
-    """A directory of .debs on the host (with its Packages index) is a source. It is not signed: apt trusts who writes there."""
+    """A directory of .debs on the host (with its Packages index) is a source. It is not signed: apt trusts who writes
+    there."""
     values = {"option": "trusted=yes", "url": f"file:{path}", "suite": "./", "components": []}
     text = templates.render("apt/source.list.j2", values)
     yield from _with_update(list(file.differing(facts, source_paths("local")[0], text.encode())))
@@ -234,10 +236,11 @@ def pin(
     not_from: str = "",
     templates: Templates = SHIPPED,
 ) -> Iterator[Change]:
-    """The preferences file rigwright-NAME holds the packages at `version`, also when that is lower than the installed one.
+    """The preferences file rigwright-NAME holds the packages at `version`, also when that is lower than the installed
+    one.
 
-    `also` has other versions with their packages (version: [names]). `not_from` (release l=LABEL) is an archive that the
-    packages never come from. `block` is names that are never installed.
+    `also` has other versions with their packages (version: [names]). `not_from` (release l=LABEL) is an archive that
+    the packages never come from. `block` is names that are never installed.
     """
     text = pin_text(packages, version, block, also, not_from, templates)
     yield from file.differing(facts, pin_path(name), text.encode())
@@ -269,9 +272,9 @@ def unattended_block(facts: Facts, *, patterns: list[str], templates: Templates 
 def clean(facts: Facts) -> Iterator[Change]:
     """dpkg has no half-installed package, and no package lacks a dependency.
 
-    Packages that an interrupted run left are configured. Packages of NVIDIA that were never configured, and now cannot be, are
-    removed: their scripts may need packages that the interrupted run had not unpacked yet. Dependencies that a half removed
-    driver lacks are installed again, so that apt can remove the driver as a whole.
+    Packages that an interrupted run left are configured. Packages of NVIDIA that were never configured, and now cannot
+    be, are removed: their scripts may need packages that the interrupted run had not unpacked yet. Dependencies that a
+    half removed driver lacks are installed again, so that apt can remove the driver as a whole.
 
     Raises HostError when apt cannot repair it, or only by removing packages that are not NVIDIA's.
     """

@@ -23,7 +23,8 @@ from rigwright.operations import apt, file, operation
 
 @operation()
 def environment(facts: Facts, *, cuda: Cuda, templates: Templates = SHIPPED) -> Iterator[Change]:
-    """The toolkit's compiler is on the PATH of every user from the next login on, and the dynamic linker finds its runtime.
+    """The toolkit's compiler is on the PATH of every user from the next login on, and the dynamic linker finds its
+    runtime.
 
     Known when the toolkit is installed.
     """
@@ -45,8 +46,8 @@ def environment(facts: Facts, *, cuda: Cuda, templates: Templates = SHIPPED) -> 
 def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
     """Each toolkit is installed (cuda-toolkit-12-2 for 12.2), under /usr/local/cuda-12.2, without a driver of its own.
 
-    apt first simulates the installation. Raises HostError when the driver's branch is too old for the toolkit, when no source
-    has it (the message names those that are available and fit), or when it would install a driver.
+    apt first simulates the installation. Raises HostError when the driver's branch is too old for the toolkit, when no
+    source has it (the message names those that are available and fit), or when it would install a driver.
     """
     for release in cuda.toolkits:
         check_toolkit(driver, release)
@@ -99,8 +100,9 @@ def held(facts: Facts, *, cuda: Cuda) -> Iterator[Change]:
 def default(facts: Facts, *, cuda: Cuda) -> Iterator[Change | Note]:
     """/usr/local/cuda is the toolkit `toolkit`, by the alternative `cuda` that NVIDIA's packages register.
 
-    A choice that is right is left as it is, also if it is automatic. Without that alternative nothing is changed: the PATH of
-    `cuda.environment` has the default. Known when the toolkit is installed. `remove` and `rollback` leave the choice as it is.
+    A choice that is right is left as it is, also if it is automatic. Without that alternative nothing is changed: the
+    PATH of `cuda.environment` has the default. Known when the toolkit is installed. `remove` and `rollback` leave the
+    choice as it is.
     """
     home = f"/usr/local/cuda-{cuda.toolkit}"
     release, now = facts.all(toolkits.nvcc(cuda.toolkit), toolkits.alternative)
@@ -129,7 +131,8 @@ def _package(toolkit: str) -> str:
 
 
 def _nowhere(facts: Facts, wanted: str, driver: Driver, remote: apt_archive.Repository) -> HostError:
-    """The error for a toolkit that no source has. It names the available toolkits, and those that driver and GPUs support."""
+    """The error for a toolkit that no source has. It names the available toolkits, and those that driver and GPUs
+    support."""
     known = {_package(name): name for name in catalogue.toolkits()}
     offered, gpus = facts.all(apt_archive.offered(tuple(known), remote), pci.gpus)
     cards = {str(gpu.bus_id): card for gpu in gpus if (card := card_of(gpu.device_id))}

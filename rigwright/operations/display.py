@@ -1,4 +1,5 @@
-"""Machines whose screen is on a GPU: the choice between the compute set and the full set, and the mode setting of the kernel."""
+"""Machines whose screen is on a GPU: the choice between the compute set and the full set, and the mode setting of the
+kernel."""
 
 from __future__ import annotations
 
@@ -26,10 +27,11 @@ _CHOICE = (
 
 @operation()
 def decided(facts: Facts, *, driver: Driver) -> Iterator[Note]:
-    """On a machine with a graphical session, or whose screen is on a GPU, the inventory says which set of packages it gets (`display`).
+    """On a machine with a graphical session, or whose screen is on a GPU, the inventory says which set of packages it
+    gets (`display`).
 
-    Where it does not, the compute set is installed and a warning tells what that means. Raises HostError when somebody works in
-    a graphical session, the driver is not installed by rigwright yet, and the inventory does not say.
+    Where it does not, the compute set is installed and a warning tells what that means. Raises HostError when somebody
+    works in a graphical session, the driver is not installed by rigwright yet, and the inventory does not say.
     """
     asked = (files.file(pin_path(PIN)), display.graphical, display.adapters, state.loaded_version)
     _, desk, adapters, loaded = facts.all(*asked)
@@ -63,8 +65,9 @@ def decided(facts: Facts, *, driver: Driver) -> Iterator[Note]:
 def modeset(facts: Facts, *, driver: Driver, templates: Templates = SHIPPED) -> Iterator[Change | Note]:
     """With the full set the kernel module nvidia-drm is loaded with modeset=1, which Wayland needs.
 
-    Where a file of the host gives the option already, as Ubuntu's packages do, it is left as it is: modeset=0 is named. Elsewhere
-    rigwright writes /etc/modprobe.d/rigwright-display.conf and rebuilds the initramfs; `display: false` removes that file.
+    Where a file of the host gives the option already, as Ubuntu's packages do, it is left as it is: modeset=0 is named.
+    Elsewhere rigwright writes /etc/modprobe.d/rigwright-display.conf and rebuilds the initramfs; `display: false`
+    removes that file.
     """
     path = "/etc/modprobe.d/rigwright-display.conf"
     asked = (

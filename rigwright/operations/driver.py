@@ -1,4 +1,5 @@
-"""The NVIDIA driver: its version is resolved before the first change; then it is pinned, installed, held, and the pin proved."""
+"""The NVIDIA driver: its version is resolved before the first change; then it is pinned, installed, held, and the pin
+proved."""
 
 from __future__ import annotations
 
@@ -100,10 +101,12 @@ def supported(
 
 @operation()
 def buildable(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Note]:
-    """The module of the driver release builds for the kernel that runs and for the newest one, or is built for them already.
+    """The module of the driver release builds for the kernel that runs and for the newest one, or is built for them
+    already.
 
-    A module that Ubuntu built is not built on the host. Raises HostError, with the drivers that build, for a branch of NVIDIA's
-    repository of which no release builds, unless `modules` is dkms. Anything else is a note: a distribution can patch its own.
+    A module that Ubuntu built is not built on the host. Raises HostError, with the drivers that build, for a branch of
+    NVIDIA's repository of which no release builds, unless `modules` is dkms. Anything else is a note: a distribution
+    can patch its own.
     """
     running, newest, gpus, today = facts.all(system.running_kernel, kernels.newest, pci.gpus, system.today)
     doubtful = [
@@ -136,10 +139,12 @@ def repository_present(
     cuda_repository: CudaSource | None = None,
     templates: Templates = SHIPPED,
 ) -> Iterator[Change | Note]:
-    """NVIDIA's repository is a source of the host, trusted by its own key only, when the driver, the CUDA toolkit or DCGM comes from it.
+    """NVIDIA's repository is a source of the host, trusted by its own key only, when the driver, the CUDA toolkit or
+    DCGM comes from it.
 
-    Its key and fingerprint are those of the host's distribution. A source of NVIDIA's repository for another release is named.
-    So is the directory that the driver comes from. A source of that URL that the host already has is left as it is.
+    Its key and fingerprint are those of the host's distribution. A source of NVIDIA's repository for another release is
+    named. So is the directory that the driver comes from. A source of that URL that the host already has is left as it
+    is.
     """
     if driver.source.startswith("/"):
         yield from apt.directory(facts, path=AbsolutePath(driver.source), templates=templates)
@@ -184,10 +189,12 @@ def _of_other_releases(sources: Iterable[apt_sources.Source], own: str) -> Itera
 
 @operation()
 def other_pins_removed(facts: Facts) -> Iterator[Change]:
-    """No package nvidia-driver-pinning-* of NVIDIA's, and no file nvidia-driver-pin, holds the driver at another version.
+    """No package nvidia-driver-pinning-* of NVIDIA's, and no file nvidia-driver-pin, holds the driver at another
+    version.
 
-    apt reads that file before rigwright's, so its versions are let in although rigwright's pin keeps them out. The package is removed; a file that
-    is not of a package is renamed to nvidia-driver-pin.disabled, which apt does not read.
+    apt reads that file before rigwright's, so its versions are let in although rigwright's pin keeps them out. The
+    package is removed; a file that is not of a package is renamed to nvidia-driver-pin.disabled, which apt does not
+    read.
     """
     there, pin = facts.all(dpkg.matching(PINNING), files.file(NVIDIAS))
     for name, package in there.items():
@@ -206,10 +213,11 @@ _OF_DRIVER = "(lib)?nvidia-.*|cuda-.*|libcuda1"
 
 @operation()
 def foreign_rules(facts: Facts) -> Iterator[Note]:
-    """Names the pins and holds of others that concern the driver, with the file in which each stands. Nothing is changed.
+    """Names the pins and holds of others that concern the driver, with the file in which each stands. Nothing is
+    changed.
 
-    A pin of priority 1000 or more lets another driver in beside rigwright's pin; a negative one keeps the driver out. A held
-    package stays at its version. Holds that rigwright set itself are not named.
+    A pin of priority 1000 or more lets another driver in beside rigwright's pin; a negative one keeps the driver out. A
+    held package stays at its version. Holds that rigwright set itself are not named.
     """
     texts, held, mine = facts.all(dpkg.preferences, dpkg.held, files.file(pin_path(PIN)))
     for path, text in texts.items():
@@ -269,8 +277,8 @@ def pinned_exactly(
 
 @operation()
 def patched(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Note]:
-    """The driver has the fixes of NVIDIA's security bulletins. If not, a warning names the bulletin, and the release or the branch
-    that has them; nothing is changed."""
+    """The driver has the fixes of NVIDIA's security bulletins. If not, a warning names the bulletin, and the release or
+    the branch that has them; nothing is changed."""
     resolution = resolved(facts, driver, cuda_repository)
     cards = [card for device in facts(pci.gpus) if (card := card_of(device.device_id))]
     if lacking := catalogue.shortfall(resolution.version, common_branches(cards)):
@@ -285,9 +293,10 @@ MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peerm
 def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change | Note]:
     """Every package of the driver is installed at the resolved version; a reboot loads it.
 
-    The packages are all downloaded before the first is unpacked, in a job that outlives the controller. A module that is
-    built already takes the place of dkms' one, and the other way round. Where the inventory names `display`, the packages that only
-    the other set has are removed. Packages that are added to a driver of the same release lead to no reboot.
+    The packages are all downloaded before the first is unpacked, in a job that outlives the controller. A module that
+    is built already takes the place of dkms' one, and the other way round. Where the inventory names `display`, the
+    packages that only the other set has are removed. Packages that are added to a driver of the same release lead to no
+    reboot.
     """
     resolution = resolved(facts, driver, cuda_repository)
     now, there = facts.all(dpkg.packages(*resolution.closure), dpkg.matching("*nvidia*", "cuda-drivers*"))
@@ -324,7 +333,8 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
 
 
 def _before(now: dict[str, dpkg.Package], wrong: Iterable[str], resolution: Resolution) -> list[str]:
-    """What stands in place of the packages that are wrong: other versions, and packages that are at the version and not configured."""
+    """What stands in place of the packages that are wrong: other versions, and packages that are at the version and not
+    configured."""
     there = {name: now[name] for name in wrong if name in now and now[name].version}
     half = sorted(name for name, package in there.items() if _right(name, replace(package, installed=True), resolution))
     versions = sorted({package.version for name, package in there.items() if name not in half})
@@ -335,7 +345,8 @@ def _before(now: dict[str, dpkg.Package], wrong: Iterable[str], resolution: Reso
 
 
 def _of_other_set(there: dict[str, dpkg.Package], resolution: Resolution, driver: Driver) -> dict[str, str]:
-    """The installed packages that only the set has which `display` does not name; {} where the inventory leaves it open."""
+    """The installed packages that only the set has which `display` does not name; {} where the inventory leaves it
+    open."""
     if driver.display is None:
         return {}
     beside = [name for name, package in there.items() if package.version and name not in resolution.closure]
@@ -345,8 +356,8 @@ def _of_other_set(there: dict[str, dpkg.Package], resolution: Resolution, driver
 def _others(there: dict[str, dpkg.Package], resolution: Resolution) -> dict[str, str]:
     """The installed packages of another driver that conflict with this one, with their versions.
 
-    They are of another branch, carry another release in their name, or bring the other kind of module (dkms or prebuilt, open
-    or proprietary).
+    They are of another branch, carry another release in their name, or bring the other kind of module (dkms or
+    prebuilt, open or proprietary).
     """
     own = resolution.version.split(".")[0]
     flavour = _other_flavour(resolution)
@@ -419,10 +430,11 @@ echo 'the old module does not unload: sudo reboot'; exit 1
 def reloaded(
     facts: Facts, *, driver: Driver | None = None, cuda_repository: CudaSource | None = None
 ) -> Iterator[Change | Note]:
-    """The loaded module is the installed one. If an upgrade moved the packages and nobody uses the GPUs, it is reloaded, without a reboot.
+    """The loaded module is the installed one. If an upgrade moved the packages and nobody uses the GPUs, it is
+    reloaded, without a reboot.
 
-    If no driver is loaded, or a program uses the GPUs, the reboot loads the module instead. If the packages are not those of
-    the wanted `driver`, a note says only which packages moved: they are replaced first.
+    If no driver is loaded, or a program uses the GPUs, the reboot loads the module instead. If the packages are not
+    those of the wanted `driver`, a note says only which packages moved: they are replaced first.
     """
     running, loaded, bound = facts.all(system.running_kernel, state.loaded_version, pci.gpus)
     if not loaded or any(entry.driver not in ("nvidia", "") for entry in bound):
@@ -462,7 +474,8 @@ def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = N
 def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
     """An upgrade of everything, simulated by apt, moves no package of the driver, of CUDA, or of a held kernel.
 
-    It is simulated again only when dpkg's status, apt's lists or its preferences changed. Raises HostError with what would move.
+    It is simulated again only when dpkg's status, apt's lists or its preferences changed. Raises HostError with what
+    would move.
     """
     resolution = pinned(facts, driver)
     if resolution is None:

@@ -1,4 +1,5 @@
-"""The fabric manager of machines with NVSwitches. driver.installed installs its package, at the driver's exact version."""
+"""The fabric manager of machines with NVSwitches. driver.installed installs its package, at the driver's exact
+version."""
 
 from __future__ import annotations
 

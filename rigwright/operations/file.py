@@ -77,8 +77,8 @@ cd -P -- "./$name" && inside "$here" "$name" && chown -- "$owner" . && chmod -- 
 def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", group: str = "root") -> Command:
     """A command that replaces a file atomically and synced.
 
-    The previous one is kept with its mode under the run's id, in a folder that only root can read. The path is recorded on the host, and a
-    file that was there before the first time is kept for `remove`.
+    The previous one is kept with its mode under the run's id, in a folder that only root can read. The path is recorded
+    on the host, and a file that was there before the first time is kept for `remove`.
     """
     return script(_WRITE, path, mode, owner, group, stdin=content)
 

@@ -1,4 +1,5 @@
-"""What rigwright put on a host is taken away again, in the order in which nothing that still runs loses what it needs."""
+"""What rigwright put on a host is taken away again, in the order in which nothing that still runs loses what it
+needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Modes of the GPUs that need a reset or a boot: ECC of their memory, and MIG with its instances, which a boot unit makes again."""
+"""Modes of the GPUs that need a reset or a boot: ECC of their memory, and MIG with its instances, which a boot unit
+makes again."""
 
 from __future__ import annotations
 
@@ -43,10 +44,10 @@ def ecc(
 ) -> Iterator[Change | Note]:
     """ECC of the memory of each GPU is on or off as the inventory says, and in force. Without `ecc` it is left alone.
 
-    The mode is set for the next boot, and the host reboots. The host must answer again within `timeout_s` seconds. Nothing is done
-    while processes use the GPUs. A GPU without ECC that can be switched counts as off: where ECC is wanted of it, HostError is raised,
-    with those that have it. If a reboot did not help, the host is not rebooted for that again: raises Unavailable. `rollback` and
-    `remove` leave the mode as it is.
+    The mode is set for the next boot, and the host reboots. The host must answer again within `timeout_s` seconds.
+    Nothing is done while processes use the GPUs. A GPU without ECC that can be switched counts as off: where ECC is
+    wanted of it, HostError is raised, with those that have it. If a reboot did not help, the host is not rebooted for
+    that again: raises Unavailable. `rollback` and `remove` leave the mode as it is.
     """
     if ecc is None:
         return
@@ -134,10 +135,11 @@ def mig(
 ) -> Iterator[Change | Note]:
     """Each GPU has the MIG mode and the instances of `mig`, and gpu-mig.service makes them at every boot.
 
-    The catalogue says which models have MIG, and their profiles: another profile, and more slices than there are, raise HostError also on a host
-    without a driver. The GPUs' own driver says which placements there are: a layout that does not fit raises HostError, before anything is
-    changed where MIG is on already or the program is on the host. So do a GPU without MIG, a lost one, and GPUs in use. A mode that
-    waits for a boot, as in a virtual machine, reboots the host. Without `mig` the unit is not on the host, and the GPUs stay as they are.
+    The catalogue says which models have MIG, and their profiles: another profile, and more slices than there are, raise
+    HostError also on a host without a driver. The GPUs' own driver says which placements there are: a layout that does
+    not fit raises HostError, before anything is changed where MIG is on already or the program is on the host. So do a
+    GPU without MIG, a lost one, and GPUs in use. A mode that waits for a boot, as in a virtual machine, reboots the
+    host. Without `mig` the unit is not on the host, and the GPUs stay as they are.
     """
     if mig is None:
         yield from _mig_removed(facts)
@@ -200,7 +202,8 @@ def _layout(
 
 
 def _require_profiles(mig: Mig, bus: Sequence[pci.PciGpu], slots: Mapping[BusId, str] | None) -> None:
-    """Raises HostError for a layout that a GPU of the catalogue cannot have. This needs no driver, so it is told before one is installed."""
+    """Raises HostError for a layout that a GPU of the catalogue cannot have. This needs no driver, so it is told before
+    one is installed."""
     known = [(device, model) for device in bus if (model := catalogue.model_of(device.device_id))]
     for device, model in known:
         layout = mig.of(model.key, (slots or {}).get(BusId(device.bus_id), ""))
@@ -246,7 +249,8 @@ def _require_mig(
 
 
 def _require_possible(facts: Facts, differing: list[MigMode], config: str, slots: dict[BusId, str] | None) -> None:
-    """Raises HostError for a layout that the driver would refuse, if the program that asks it is on the host, and while GPUs are used."""
+    """Raises HostError for a layout that the driver would refuse, if the program that asks it is on the host, and while
+    GPUs are used."""
     refused = facts(instances.refused(config)) if config else {}
     for mode in differing:
         if why := refused.get(mode.bus_id):
@@ -291,7 +295,8 @@ def _enabled(unit: units.Unit) -> Iterator[Change]:
 
 
 def _mig_removed(facts: Facts) -> Iterator[Change]:
-    """The unit, its configuration and its program are not on the host; what the program imports stays for the limits."""
+    """The unit, its configuration and its program are not on the host; what the program imports stays for the
+    limits."""
     written = facts(files.file(UNIT_FILE))
     if written is None or PROGRAM not in written.text:
         return

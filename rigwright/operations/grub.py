@@ -24,8 +24,8 @@ def cmdline(
 ) -> Iterator[Change | Note]:
     """The default boot entry in grub.cfg has these kernel parameters; a reboot puts them in force.
 
-    A warning names parameters of other files that contradict these or keep the NVIDIA driver from loading, with the file.
-    Raises HostError when GRUB's own files do not parse, or update-grub is needed and not installed.
+    A warning names parameters of other files that contradict these or keep the NVIDIA driver from loading, with the
+    file. Raises HostError when GRUB's own files do not parse, or update-grub is needed and not installed.
     """
     now, running, mine, others, there = facts.all(
         grub.grub, kernels.command_line, files.file(DROP_IN), grub.words, system.program("update-grub")
@@ -72,7 +72,8 @@ _BLACKLIST = lazy_re.compile(r"(?:module_blacklist|modprobe\.blacklist)=(?:\S{0,
 
 
 def _contradictions(wanted: Sequence[str], next_boot: str, others: Sequence[grub.Words]) -> Iterator[Note]:
-    """A warning for each foreign parameter that contradicts a wanted one, with the file, and for a file that drops them."""
+    """A warning for each foreign parameter that contradicts a wanted one, with the file, and for a file that drops
+    them."""
     mine = {word.partition("=")[0]: word for word in wanted}
     for word in dict.fromkeys([*next_boot.split(), *(word for other in others for word in other.words)]):
         key = word.partition("=")[0]

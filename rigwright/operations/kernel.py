@@ -44,8 +44,8 @@ def headers_installed(facts: Facts) -> Iterator[Change]:
 def modules_blocked(facts: Facts, *, modules: list[str], templates: Templates = SHIPPED) -> Iterator[Change]:
     """/etc/modprobe.d, and the initramfs that boots next, keep the modules from loading; a reboot unloads them.
 
-    An initramfs newer than the file holds it. So a run that died before it rebuilt the initramfs is completed by the next.
-    Raises HostError when the initramfs has to be rebuilt and update-initramfs is not installed.
+    An initramfs newer than the file holds it. So a run that died before it rebuilt the initramfs is completed by the
+    next. Raises HostError when the initramfs has to be rebuilt and update-initramfs is not installed.
     """
     path = "/etc/modprobe.d/rigwright-blocked.conf"
     content = templates.render("modprobe/blocked.conf.j2", {"modules": modules})

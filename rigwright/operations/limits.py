@@ -1,7 +1,7 @@
 """Persistence, power limit and clocks of the GPUs: set now, at every boot, and again when a GPU lost them.
 
-The plan reads facts. The changes put one program, its pynvml.py and its configuration on the host and run the program; the
-boot unit and the timer run the same program with the same configuration.
+The plan reads facts. The changes put one program, its pynvml.py and its configuration on the host and run the program;
+the boot unit and the timer run the same program with the same configuration.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ case $? in 0|3) ;; *) echo "E: $(echo "$errors" | paste -sd '|' | sed 's/|/; /g'
 
 
 def _run(*words: str) -> Command:
-    """Runs the program as root. It fails with the program's own messages when a GPU refuses, or when the driver does not answer."""
+    """Runs the program as root. It fails with the program's own messages when a GPU refuses, or when the driver does
+    not answer."""
     return script(_RUN, PROGRAM, *words, timeout_s=300)
 
 
@@ -98,10 +99,11 @@ def applied(
 ) -> Iterator[Change | Note]:
     """Every GPU has the persistence, power limit and clocks of `limits`, and /etc/rigwright/limits.json holds them.
 
-    Application clocks are left out on a GPU that has none, with a note that offers the limit in their place. A GPU on the bus
-    that the driver does not list has a note with the driver's own sentence.
+    Application clocks are left out on a GPU that has none, with a note that offers the limit in their place. A GPU on
+    the bus that the driver does not list has a note with the driver's own sentence.
     A GPU that cannot have its limits does not keep the others from theirs: the plan says what it supports. HostError is
-    raised when nothing else is left to do. No driver reports locked clocks: the record of this boot and driver load counts.
+    raised when nothing else is left to do. No driver reports locked clocks: the record of this boot and driver load
+    counts.
     """
     with quoted(facts, slots):
         gpus, bus, *_ = facts.all(gpu.gpus, pci.gpus, *map(files.file, (PROGRAM, PYNVML, CONFIG)))
@@ -219,9 +221,9 @@ def boot(
 ) -> Iterator[Change | Note]:
     """gpu-limits.service sets the limits at every boot; gpu-limits.timer checks each minute for a GPU that lost them.
 
-    The units are enabled, and ran with the program and configuration as they are now. When systemd reads new units, running
-    containers can lose their GPUs: the plan names those containers first. The service fails while a GPU is missing, so it is
-    not started then; the GPUs that are present keep their limits.
+    The units are enabled, and ran with the program and configuration as they are now. When systemd reads new units,
+    running containers can lose their GPUs: the plan names those containers first. The service fails while a GPU is
+    missing, so it is not started then; the GPUs that are present keep their limits.
     """
     names = (UNIT, WATCH, TIMER)
     unit_paths = [f"/etc/systemd/system/{name}" for name in names]
@@ -330,7 +332,8 @@ def _config(facts: Facts, limits: Limits, expected_gpus: int | None, slots: dict
 
 
 def _rules(facts: Facts, limits: Limits, slots: dict[BusId, str] | None) -> list[dict[str, object]]:
-    """The rules of limits.json: first each GPU with limits of its own, by UUID or bus id; last the host's, for all others."""
+    """The rules of limits.json: first each GPU with limits of its own, by UUID or bus id; last the host's, for all
+    others."""
     rules: list[dict[str, object]] = []
     if limits.gpus:
         with quoted(facts, slots):

@@ -17,10 +17,12 @@ SYSCTL, TMPFILES = "/etc/sysctl.d/90-rigwright-hugepages.conf", "/etc/tmpfiles.d
 
 @operation()
 def hugepages(facts: Facts, *, hugepages: Hugepages, templates: Templates = SHIPPED) -> Iterator[Change]:
-    """So many huge pages of the usual size (2 MiB) are reserved, and transparent ones have the mode of `hugepages`, now and at every boot.
+    """So many huge pages of the usual size (2 MiB) are reserved, and transparent ones have the mode of `hugepages`, now
+    and at every boot.
 
-    Raises HostError for more than half of the memory, and where the kernel has no huge pages. A kernel whose memory is fragmented may
-    reserve fewer than wanted until the next boot; `verify` says so. Pages of 1 GiB are reserved at the boot only: `kernel_cmdline: [hugepagesz=1G, hugepages=16]`.
+    Raises HostError for more than half of the memory, and where the kernel has no huge pages. A kernel whose memory is
+    fragmented may reserve fewer than wanted until the next boot; `verify` says so. Pages of 1 GiB are reserved at the
+    boot only: `kernel_cmdline: [hugepagesz=1G, hugepages=16]`.
     """
     now, _, _ = facts.all(memory.huge_pages, files.file(SYSCTL), files.file(TMPFILES))
     if hugepages.count is not None:

@@ -1,4 +1,5 @@
-"""The machine owner key (MOK) with which DKMS signs the driver's module: made, staged with mokutil, enrolled by a person at the console."""
+"""The machine owner key (MOK) with which DKMS signs the driver's module: made, staged with mokutil, enrolled by a
+person at the console."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from rigwright.facts.secure_boot import SigningKey, signing_key
 from rigwright.operations import apt, operation
 
 WAIT_S = 60
-"""How long MokManager waits for a key at the console; its own default is 10 s. Then the machine boots without the key."""
+"""How long MokManager waits for a key at the console; its own default is 10 s. Then the machine boots without the
+key."""
 
 _MAKE = """
 set -e; umask 077
@@ -52,10 +54,11 @@ def enrolled(
 ) -> Iterator[Change]:
     """With Secure Boot on, the firmware trusts the key with which DKMS signs the driver's module.
 
-    With `secure_boot: enrol` a missing key is made where DKMS expects it, and staged with mokutil under a one-time `password` of 8 to 16
-    letters and digits. Then HostError is raised, with the steps at the console, until the key is enrolled: the driver waits for it. A
-    request that nobody confirmed is gone after that boot, and is staged again. With `secure_boot: trusted` nothing is done: the owner
-    has seen to the key. Raises HostError for a machine that would not boot with a staged key, because its EFI partition lacks MokManager.
+    With `secure_boot: enrol` a missing key is made where DKMS expects it, and staged with mokutil under a one-time
+    `password` of 8 to 16 letters and digits. Then HostError is raised, with the steps at the console, until the key is
+    enrolled: the driver waits for it. A request that nobody confirmed is gone after that boot, and is staged again.
+    With `secure_boot: trusted` nothing is done: the owner has seen to the key. Raises HostError for a machine that
+    would not boot with a staged key, because its EFI partition lacks MokManager.
     """
     secured, release = facts.all(state.secure_boot, system.os_release)
     if not secured or secure_boot == "trusted" or (driver and wants_prebuilt(driver, release, secured)):
@@ -101,7 +104,8 @@ def _require_manager(key: SigningKey) -> None:
 
 
 def _twice(password: str | Secret) -> bytes:
-    """The stdin of mokutil, which asks for the password twice. Raises HostError for one that cannot be typed at the console."""
+    """The stdin of mokutil, which asks for the password twice. Raises HostError for one that cannot be typed at the
+    console."""
     text = password.reveal() if isinstance(password, Secret) else password
     if not text:
         found = "no one-time password is given for the key"

@@ -25,7 +25,8 @@ _OLDER = "an earlier version of rigwright installed packages and did not record 
 
 
 class _Removal(Struct, frozen=True):
-    """The packages that go, with their versions; those that left only configuration; why others stay (TEXT: names); notes besides."""
+    """The packages that go, with their versions; those that left only configuration; why others stay (TEXT: names);
+    notes besides."""
 
     go: dict[str, str]
     left: tuple[str, ...]
@@ -35,10 +36,12 @@ class _Removal(Struct, frozen=True):
 
 @operation()
 def removable(facts: Facts) -> Iterator[Note]:
-    """apt removes the packages that rigwright installed, and no other: its own simulation has shown it before anything is changed.
+    """apt removes the packages that rigwright installed, and no other: its own simulation has shown it before anything
+    is changed.
 
-    Tells which of them stay and why: another package needs them, somebody marked them as manually installed or holds them, or the
-    kernel that runs is among them. Raises HostError when apt would do anything else; Unavailable while dpkg is in the middle of something.
+    Tells which of them stay and why: another package needs them, somebody marked them as manually installed or holds
+    them, or the kernel that runs is among them. Raises HostError when apt would do anything else; Unavailable while
+    dpkg is in the middle of something.
     """
     removal = _removal(facts)
     if removal.go:
@@ -52,12 +55,14 @@ def removable(facts: Facts) -> Iterator[Note]:
 
 @operation()
 def removed(facts: Facts) -> Iterator[Change]:
-    """The packages that rigwright installed are removed with their configuration: driver, CUDA, engines, and what came with them.
+    """The packages that rigwright installed are removed with their configuration: driver, CUDA, engines, and what came
+    with them.
 
-    Packages that were there before rigwright stay, in the version that they have now. So do those that others need, that somebody marked
-    or holds since, and the kernel that runs (`own_packages.removable`). A host on which an earlier version installed packages without
-    recording them loses those of the driver that rigwright held, and packages of NVIDIA's that are automatic and that no other needs.
-    Images and volumes of Docker stay in /var/lib/docker. A reboot unloads the driver's module.
+    Packages that were there before rigwright stay, in the version that they have now. So do those that others need,
+    that somebody marked or holds since, and the kernel that runs (`own_packages.removable`). A host on which an earlier
+    version installed packages without recording them loses those of the driver that rigwright held, and packages of
+    NVIDIA's that are automatic and that no other needs. Images and volumes of Docker stay in /var/lib/docker. A reboot
+    unloads the driver's module.
     """
     removal = _removal(facts)
     changes = [
@@ -78,7 +83,8 @@ def removed(facts: Facts) -> Iterator[Change]:
 
 @operation()
 def marks_restored(facts: Facts) -> Iterator[Change]:
-    """apt counts those packages as automatically or manually installed that it did before rigwright's work changed the mark."""
+    """apt counts those packages as automatically or manually installed that it did before rigwright's work changed the
+    mark."""
     record = facts(own_packages.record)
     for mark in ("auto", "manual"):
         names = [each.name for each in record.packages if each.kind == f"was-{mark}"]
@@ -153,7 +159,8 @@ def _there_before(installed: Mapping[str, Installed], holds: Iterable[str], own:
 
 
 def _unrecorded(installed: Mapping[str, Installed], holds: frozenset[str], kernel: str) -> Iterator[str]:
-    """What an earlier version may have installed: packages of NVIDIA's that it held, and automatic ones that nobody holds."""
+    """What an earlier version may have installed: packages of NVIDIA's that it held, and automatic ones that nobody
+    holds."""
     for name, package in installed.items():
         of_nvidia = _OF_DRIVER.fullmatch(name) or _OF_NVIDIA.fullmatch(package.maintainer)
         came_along = package.automatic and not package.held

@@ -33,16 +33,17 @@ def passed(
     secure_boot: SecureBoot | None = None,
     driver: Driver | None = None,
 ) -> Iterator[Note]:
-    """The system is a supported Ubuntu or Debian on x86-64 with enough disk space, and the driver can be installed on it.
+    """The system is a supported Ubuntu or Debian on x86-64 with enough disk space, and the driver can be installed on
+    it.
 
-    That means: Secure Boot accepts the driver's module, a release of its branch builds for the kernel that runs and for the
-    newest one, no driver came from NVIDIA's .run file, and the host's clock is less than a day from this machine's. A note names the
-    processes that hold apt's locks.
+    That means: Secure Boot accepts the driver's module, a release of its branch builds for the kernel that runs and for
+    the newest one, no driver came from NVIDIA's .run file, and the host's clock is less than a day from this machine's.
+    A note names the processes that hold apt's locks.
 
-    `free_mib` names directories (/, /boot, /var, /usr, /run) and the MiB that must be free; /boot needs more where an initramfs is
-    larger. Secure Boot accepts the modules that Ubuntu built and signed: with a `driver` that may use those it is only a note; so is a
-    key that `mok.enrolled` will enrol, or that is enrolled. Raises HostError; for a full /boot it names the old kernels that can be
-    removed.
+    `free_mib` names directories (/, /boot, /var, /usr, /run) and the MiB that must be free; /boot needs more where an
+    initramfs is larger. Secure Boot accepts the modules that Ubuntu built and signed: with a `driver` that may use
+    those it is only a note; so is a key that `mok.enrolled` will enrol, or that is enrolled. Raises HostError; for a
+    full /boot it names the old kernels that can be removed.
     """
     images = (kernels.largest_initramfs_mib,) if "/boot" in (free_mib or {}) else ()
     clock_s, release, machine, free, secured, runfile, holders, *_ = facts.all(
@@ -102,7 +103,8 @@ _MOST_APART_S, _NOTED_APART_S = 86_400, 900
 
 
 def _clock(host_s: int, here_s: int) -> Iterator[Note]:
-    """A note for clocks that are apart. Raises HostError where apt and TLS would refuse what is valid, or take what no longer is."""
+    """A note for clocks that are apart. Raises HostError where apt and TLS would refuse what is valid, or take what no
+    longer is."""
     apart_s = abs(host_s - here_s)
     if apart_s < _NOTED_APART_S:
         return

@@ -55,10 +55,12 @@ def gate(
     with_driver: bool = True,
     driver: Driver | None = None,
 ) -> Iterator[Change]:
-    """The next boot is safe: a built module for its kernel, an initramfs without nouveau and nova_core, a grub.cfg that parses.
+    """The next boot is safe: a built module for its kernel, an initramfs without nouveau and nova_core, a grub.cfg that
+    parses.
 
-    Checked only when a reboot is due. Raises Unavailable with the condition that does not hold; `provision` then stops before the reboot.
-    Whether the host can be reached after a boot is judged with the plan of each reboot (docs/guide/trial.md), and a fault refuses it.
+    Checked only when a reboot is due. Raises Unavailable with the condition that does not hold; `provision` then stops
+    before the reboot. Whether the host can be reached after a boot is judged with the plan of each reboot
+    (docs/guide/trial.md), and a fault refuses it.
     """
     if not _reasons(facts, kernel_cmdline, with_driver, driver):
         return
@@ -77,11 +79,12 @@ def if_needed(
 ) -> Iterator[Change | Note]:
     """The kernel runs with these parameters, and the loaded driver is the installed one; otherwise the host reboots.
 
-    With `with_driver` false only the parameters count. With `display` of the driver, nvidia-drm is loaded with modeset=1 where a
-    file gives it that option. The host must answer again within `timeout_s` seconds. A graphical session that it ends is named.
+    With `with_driver` false only the parameters count. With `display` of the driver, nvidia-drm is loaded with
+    modeset=1 where a file gives it that option. The host must answer again within `timeout_s` seconds. A graphical
+    session that it ends is named.
 
-    If a reboot did not help, and the next boot would read the same kernel, initramfs, modules and settings, the host is not rebooted for
-    that again, also in later runs: raises Unavailable with the driver's own sentence.
+    If a reboot did not help, and the next boot would read the same kernel, initramfs, modules and settings, the host is
+    not rebooted for that again, also in later runs: raises Unavailable with the driver's own sentence.
     """
     reasons = _reasons(facts, kernel_cmdline, with_driver, driver)
     if reasons:

@@ -28,7 +28,8 @@ def unit(facts: Facts, *, name: str, template: Template) -> Iterator[Change]:
 
 @operation()
 def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = True) -> Iterator[Change]:
-    """The unit starts at boot (or not) and runs now (or not). A oneshot unit that ended and is still active (`exited`) counts as running.
+    """The unit starts at boot (or not) and runs now (or not). A oneshot unit that ended and is still active (`exited`)
+    counts as running.
 
     Raises Unavailable while the unit is not there.
     """
@@ -57,7 +58,8 @@ def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = Tr
 
 @operation()
 def running_current(facts: Facts, *, name: str, files: list[str]) -> Iterator[Change]:
-    """The running process is not older than its unit file and `files`, by the host's own clock; else the unit is restarted."""
+    """The running process is not older than its unit file and `files`, by the host's own clock; else the unit is
+    restarted."""
     now = facts(units.running(name, tuple(files)))
     if not now.current:
         seen = "its unit changed" if now.needs_reload else "older than its files"

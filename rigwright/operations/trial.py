@@ -35,8 +35,8 @@ rm -f "$new.block"
 if [ -s "$new" ] || {{ [ -e "$file" ] && [ "$begins" = 0 ]; }}; then sync "$new"; mv -fT "$new" "$file"; else rm -f "$file" "$new"; fi
 sync /boot/grub
 """
-"""Puts a block at the end of custom.cfg, in place of one that is there; the owner's lines stay as they are. Without a block it only
-takes the old one out."""
+"""Puts a block at the end of custom.cfg, in place of one that is there; the owner's lines stay as they are. Without a
+block it only takes the old one out."""
 CLEAR = f"""
 grub-editenv /boot/grub/grubenv unset next_entry
 sync
@@ -56,13 +56,15 @@ sync; :
 
 
 def taken_away() -> tuple[Command, ...]:
-    """The commands that take everything of a trial off the host, so that grub.cfg's own default boots. The owner's custom.cfg stays."""
+    """The commands that take everything of a trial off the host, so that grub.cfg's own default boots. The owner's
+    custom.cfg stays."""
     return (script(BLOCK), script(CLEAR, "", ""))
 
 
 @operation()
 def removed(facts: Facts) -> Iterator[Change | Note]:
-    """No boot entry, unit or file of a boot that was to be tried once is on the host; grub.cfg's own default boots next.
+    """No boot entry, unit or file of a boot that was to be tried once is on the host; grub.cfg's own default boots
+    next.
 
     Raises HostError while such a boot runs: provision makes it permanent, or the host goes back by itself.
     """

@@ -1,4 +1,5 @@
-"""Texts of many hosts that have one cause: what two findings have in common when only their quantities and places differ."""
+"""Texts of many hosts that have one cause: what two findings have in common when only their quantities and places
+differ."""
 
 from __future__ import annotations
 
@@ -27,14 +28,15 @@ SHOWN = 3
 
 
 def cause_of(text: str, host: str = "") -> str:
-    """The text without quantities, places, releases within a driver branch and the name of its host: equal for hosts with the same problem."""
+    """The text without quantities, places, releases within a driver branch and the name of its host: equal for hosts
+    with the same problem."""
     named = text.replace(host, "HOST") if host else text
     return _QUANTITY.sub("#", _RELEASE.sub(r"\1", _PLACE.sub("@", named)))
 
 
 def common(texts: Sequence[str]) -> str:
-    """One text for texts of the same cause: quantities that differ become a range, `83 to 91 C`. Of texts that differ otherwise the
-    most frequent one."""
+    """One text for texts of the same cause: quantities that differ become a range, `83 to 91 C`. Of texts that differ
+    otherwise the most frequent one."""
     counted = Counter(texts)
     if len(counted) < 2:
         return next(iter(counted), "")
@@ -52,7 +54,8 @@ def _range(numbers: Sequence[str]) -> str:
 
 
 def variants(texts: Iterable[str]) -> str:
-    """The different texts, the most frequent first with their counts: `6.8.0-71 (8), 6.8.0-60 (4) and 2 more`. A single one has no count."""
+    """The different texts, the most frequent first with their counts: `6.8.0-71 (8), 6.8.0-60 (4) and 2 more`. A single
+    one has no count."""
     texts = list(texts)
     one = common(texts)
     if len({_QUANTITY.sub("#", text) for text in texts}) < 2:

@@ -1,4 +1,5 @@
-"""The only rich console of rigwright. It filters every text before it adds colours, so no text of a host controls the terminal."""
+"""The only rich console of rigwright. It filters every text before it adds colours, so no text of a host controls the
+terminal."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def _harmless(segment: Segment) -> Segment:
 
 
 def _cut(text: Text) -> Text:
-    """The text with the ends of its long lines replaced by the number of their characters; control characters replaced."""
+    """The text with the ends of its long lines replaced by the number of their characters; control characters
+    replaced."""
     plain = visible(text.plain)
     if plain != text.plain:
         text = text.copy()

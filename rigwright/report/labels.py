@@ -37,7 +37,8 @@ SIGNS = {"fail": "✗", "unknown": "?", "warn": "!", "info": "i", "pass": "✓"}
 
 
 def as_is(text: str) -> str:
-    """Text of a host or a file for rich's markup: its brackets are escaped, its control characters replaced, its long lines cut."""
+    """Text of a host or a file for rich's markup: its brackets are escaped, its control characters replaced, its long
+    lines cut."""
     shown = [""]
     for at, part in enumerate(_MANY_BACKSLASHES.sub(_counted, harmless(text)).split("[")):
         if at and part[:1] in _TAG and "]" in part:  # rich would take it for a tag: a backslash more makes it text
@@ -68,7 +69,8 @@ def count_bad(counts: Mapping[str, int]) -> str:
 
 
 def checks_in_words(report: HostReport) -> str:
-    """`34 checks hold, 1 failed, 2 could not be answered, 1 test is owed`; what there is none of is left out, except what holds."""
+    """`34 checks hold, 1 failed, 2 could not be answered, 1 test is owed`; what there is none of is left out, except
+    what holds."""
     holds = f"{count(report.passed, 'check')} {'holds' if report.passed == 1 else 'hold'}"
     words = [holds]
     words += [f"{report.failed} failed"] if report.failed else []

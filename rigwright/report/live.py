@@ -47,7 +47,8 @@ class _HostLine(Struct):
 
 
 class Progress:
-    """A renderable of the state of hosts, fed with events. Thread-safe as long as the events of one host come from one thread."""
+    """A renderable of the state of hosts, fed with events. Thread-safe as long as the events of one host come from one
+    thread."""
 
     def __init__(self, hosts: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -79,7 +80,8 @@ class Progress:
             yield Segment.line()
 
     def lines(self, width: int, max_lines: int) -> list[Text]:
-        """Up to `max_lines` lines: running hosts first, then failed, waiting and finished ones; the last line counts them."""
+        """Up to `max_lines` lines: running hosts first, then failed, waiting and finished ones; the last line counts
+        them."""
         by_state = {state: [name for name, line in self._hosts.items() if line.state == state] for state in _STATES}
         names = [name for state in _STATES for name in by_state[state]]
         name_width = min(NAME_COLUMNS, max((cell_len(one_line(name)) for name in names), default=0))

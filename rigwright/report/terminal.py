@@ -87,7 +87,8 @@ class Text:
         return self._region.paused() if self._region else contextlib.nullcontext()
 
     def line(self, text: str = "", indent: int | None = None) -> None:
-        """One line, with markup; on a terminal what does not fit into it follows indented, by `indent` columns in all."""
+        """One line, with markup; on a terminal what does not fit into it follows indented, by `indent` columns in
+        all."""
         with self._lock:
             hanging(self.console, text, indent)
 
@@ -238,7 +239,8 @@ class Text:
                 self._hanging(" " * 10, f"{count(others, 'more finding')} of the same cause; --findings shows all")
 
     def _hanging(self, label: str, text: str, copied: bool = False) -> None:
-        """A dim label and its text. On a terminal the text is wrapped beside the label, except a command that a reader copies."""
+        """A dim label and its text. On a terminal the text is wrapped beside the label, except a command that a reader
+        copies."""
         begin = " " * 8
         line = f"{begin}[dim]{label}[/]{as_is(text)}"
         with self._lock:
@@ -297,7 +299,8 @@ def _folded(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _by_step(findings: Sequence[Finding]) -> list[str]:
-    """Of several differences from the playbook a line for each step, in its order, with what differs; [] for other findings."""
+    """Of several differences from the playbook a line for each step, in its order, with what differs; [] for other
+    findings."""
     from rigwright.checks.problems import differs, listed
 
     steps: dict[str, list[str]] = {}

@@ -20,7 +20,8 @@ _STEP = 4
 
 
 def hanging(console: Console, text: str, indent: int | None = None) -> None:
-    """Prints lines of rich markup; on a terminal what does not fit beside its beginning follows `indent` columns from the left.
+    """Prints lines of rich markup; on a terminal what does not fit beside its beginning follows `indent` columns from
+    the left.
 
     It breaks between words only. A word that is longer than the line stays whole, so that it can be copied.
     """
@@ -44,7 +45,8 @@ def _hanging(console: Console, line: Text, indent: int | None) -> None:
 
 
 def _breaks(line: str, indent: int, room: int) -> list[int]:
-    """Where the lines after the first begin: at words, and no line has more than `room` columns after the indentation."""
+    """Where the lines after the first begin: at words, and no line has more than `room` columns after the
+    indentation."""
     begin, breaks = indent, []
     for word in re.finditer(r"\S+", line):
         if word.start() > begin and cell_len(line[begin : word.end()]) > room:
@@ -54,7 +56,8 @@ def _breaks(line: str, indent: int, room: int) -> list[int]:
 
 
 def message(text: str, stream: IO[str]) -> str:
-    """An error's message for a stream: on a terminal its lines hang beside `expected:` and `fix:`, and break between words."""
+    """An error's message for a stream: on a terminal its lines hang beside `expected:` and `fix:`, and break between
+    words."""
     if not stream.isatty():
         return text
     columns = shutil.get_terminal_size().columns

@@ -43,8 +43,9 @@ _MODERN = {
         "rsa-sha2-256",
     ),
 }
-"""By kind, as paramiko names the kinds. OpenSSH 7.3 (2016) and newer have all but the first. Of group exchange the server
-chooses the size of the numbers, so it is not among them. The first ciphers need no MAC, which takes paramiko longer than the cipher."""
+"""By kind, as paramiko names the kinds. OpenSSH 7.3 (2016) and newer have all but the first. Of group exchange the
+server chooses the size of the numbers, so it is not among them. The first ciphers need no MAC, which takes paramiko
+longer than the cipher."""
 
 
 class _Group14Sha1(KexGroup14SHA256):
@@ -90,7 +91,8 @@ def legacy() -> dict[str, str]:
 
 
 def allowed(host: Host) -> tuple[str, ...]:
-    """The old algorithms that a host and its gateways may use, by its variable. Raises InputError for an unknown one."""
+    """The old algorithms that a host and its gateways may use, by its variable. Raises InputError for an unknown
+    one."""
     names = host.variables.get(VARIABLE, ())
     where = host.origin(VARIABLE)
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):

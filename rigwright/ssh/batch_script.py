@@ -5,9 +5,9 @@ collected in files on a tmpfs, so the script works with a full disk or a read-on
 Commands that run together do not wait for a process that ignores SIGKILL, such as nvidia-smi on a lost GPU. The script
 starts few processes of its own, because starting processes is its main cost on the host.
 
-The answer to a command with a cache key is kept in CACHE, which only root can write. Its name is a checksum of the command and one of what
-the key printed before the command ran, so an answer to something else, or to another state of the host, is not found. It is kept only if the
-command succeeded and the key prints the same afterwards.
+The answer to a command with a cache key is kept in CACHE, which only root can write. Its name is a checksum of the
+command and one of what the key printed before the command ran, so an answer to something else, or to another state of
+the host, is not found. It is kept only if the command succeeded and the key prints the same afterwards.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ c=-1; [ ! -s $i.c ] || read -r c <$i.c
 [ $c != -1 ] || rm -f $i.o $i.e
 case "$c $name" in [01]\\ *-?*) new="$new $i $c $name";; esac
 fi"""
-"""Shell text that sets `c` to the exit code of command `i`, with the name of a kept answer. `new`: number, code and name of answers to keep."""
+"""Shell text that sets `c` to the exit code of command `i`, with the name of a kept answer. `new`: number, code and
+name of answers to keep."""
 
 KEYS_S = 20
 """Seconds for all cache keys; without them no kept answer is used."""
@@ -99,15 +100,17 @@ esac
 shift 3
 done
 fi </dev/null >/dev/null 2>&1"""
-"""Shell text that keeps answers after all were printed, if what they depend on is still the same: three files for each, the last of which is the
-exit code. Those of more than a week go. `_zNUMBER` is 1 where exit code 1 is an answer, too."""
+"""Shell text that keeps answers after all were printed, if what they depend on is still the same: three files for each,
+the last of which is the exit code. Those of more than a week go. `_zNUMBER` is 1 where exit code 1 is an answer,
+too."""
 
 
 def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]:
-    """Shell text that sets `_cNUMBER` to the code and name of each kept answer, and `old` to its files, linked to this folder.
+    """Shell text that sets `_cNUMBER` to the code and name of each kept answer, and `old` to its files, linked to this
+    folder.
 
-    A link stays when the answer is deleted meanwhile. Where one cannot be made, no kept answer is used. `miss` gets the numbers of the other
-    commands, `_nNUMBER` the names for their answers, or `-`.
+    A link stays when the answer is deleted meanwhile. Where one cannot be made, no kept answer is used. `miss` gets the
+    numbers of the other commands, `_nNUMBER` the names for their answers, or `-`.
     """
     keys = {key: f"_k{at}" for at, key in enumerate(dict.fromkeys(commands[number].cache_key for number in numbers))}
     whole = 'read -r boot </proc/sys/kernel/random/boot_id; echo "$boot end."'
@@ -142,7 +145,8 @@ def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]
 
 
 def _checksum(cmd: Command) -> str:
-    """Tells a command of this release from all others; 16 hexadecimal digits. The environment is not part of it: that has only the run's id."""
+    """Tells a command of this release from all others; 16 hexadecimal digits. The environment is not part of it: that
+    has only the run's id."""
     return hashlib.sha256(
         repr((__version__, _PATH, cmd.argv, cmd.stdin, cmd.timeout_s, cmd.reads, cmd.cache_key)).encode()
     ).hexdigest()[:16]
@@ -151,7 +155,8 @@ def _checksum(cmd: Command) -> str:
 def _in_background(number: int, cmd: Command) -> str:
     """Shell text that runs a command in the background, and writes its exit code to NUMBER.c once its answer is stored.
 
-    The code is 124 when SIGTERM ended the command. Nothing is written when SIGKILL ended it. `$_rw` is the folder of the answers.
+    The code is 124 when SIGTERM ended the command. Nothing is written when SIGKILL ended it. `$_rw` is the folder of
+    the answers.
     """
     to, most = f">{number}.o 2>{number}.e", f"ulimit -f {CUT_BYTES // 512 + 1}"
     if cmd.reads and (inside := _in_one_shell(cmd)):
@@ -166,8 +171,8 @@ def _in_background(number: int, cmd: Command) -> str:
 
 
 def _in_one_shell(cmd: Command) -> str:
-    """Shell text that runs a script in the current shell, which has traps of its own; "" for another command, and for a script that would
-    replace them or the shell."""
+    """Shell text that runs a script in the current shell, which has traps of its own; "" for another command, and for a
+    script that would replace them or the shell."""
     if cmd.argv[:2] != ("sh", "-c") or cmd.argv[3:4] != ("sh",) or re.search(r"\b(exec|trap)\b", cmd.argv[2]):
         return ""
     return f"set -- {quote(cmd.argv[4:])}; eval {quote(cmd.argv[2:3])}"

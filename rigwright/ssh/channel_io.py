@@ -35,7 +35,8 @@ def _require_size(host: Host, size: int, most: int | None = None) -> None:
 
 
 def until(channel: Channel, in_out: bytes, in_errors: bytes, deadline: float, host: Host) -> tuple[bytes, bytes]:
-    """Reads stdout and stderr until `in_out` is in stdout or `in_errors` in stderr, the channel closes, or the deadline.
+    """Reads stdout and stderr until `in_out` is in stdout or `in_errors` in stderr, the channel closes, or the
+    deadline.
 
     Returns both. `deadline` is in seconds of the monotonic clock. Raises HostError for an output over the size limit.
     """

@@ -50,8 +50,8 @@ def verified(
     user runs first, or "" when it is not known; the program is requested together with the login when the inventory or
     ssh_config names the key file.
 
-    Raises Unreachable when the connection is refused or times out, a host key is unknown, revoked or has changed, or the
-    authentication fails, and InputError for a wrong value in the inventory or in ssh_config.
+    Raises Unreachable when the connection is refused or times out, a host key is unknown, revoked or has changed, or
+    the authentication fails, and InputError for a wrong value in the inventory or in ssh_config.
     """
     try:
         return _logged_in(host, timeout_s, opening, early_exec)
@@ -327,9 +327,9 @@ def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) 
 class OfferedKey(Struct, frozen=True):
     """The host key that a host or a gateway on its way offers.
 
-    `name`: its name in known_hosts. `records`: the keys of that name in all files of known hosts, those that count first.
-    `blocking`: other keys of its kind that count before one that `known_hosts.trust` records. `gateway`: whether it is of a
-    gateway.
+    `name`: its name in known_hosts. `records`: the keys of that name in all files of known hosts, those that count
+    first. `blocking`: other keys of its kind that count before one that `known_hosts.trust` records. `gateway`: whether
+    it is of a gateway.
     """
 
     name: str
@@ -353,8 +353,8 @@ class OfferedKey(Struct, frozen=True):
 def offered_keys(host: Host, timeout_s: float) -> Iterator[OfferedKey]:
     """The host keys that the gateways of a host, the nearest first, and the host offer now. Trusts none of them.
 
-    Logs in to a gateway to reach what is behind it, so the key of the gateway must be recorded before the next is taken.
-    Raises Unreachable when one offers no key within `timeout_s` seconds or a revoked one, and InputError.
+    Logs in to a gateway to reach what is behind it, so the key of the gateway must be recorded before the next is
+    taken. Raises Unreachable when one offers no key within `timeout_s` seconds or a revoked one, and InputError.
     """
     for number in range(len(route.to(host).all)):
         hop = route.to(host).all[number]

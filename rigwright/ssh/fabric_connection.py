@@ -20,10 +20,11 @@ TIMEOUT_S = 20.0
 
 
 class HostConnection(Connection):  # type: ignore[misc]  # Fabric has no types
-    """A connection that opens at its first use as rigwright's own do: with the keys, the gateways, and the verified host keys of the
-    inventory and of ssh_config. `sudo` has the password of the inventory.
+    """A connection that opens at its first use as rigwright's own do: with the keys, the gateways, and the verified
+    host keys of the inventory and of ssh_config. `sudo` has the password of the inventory.
 
-    A host that is not reached raises Invoke's Exit with the message and exit code of rigwright's own error, which is its cause.
+    A host that is not reached raises Invoke's Exit with the message and exit code of rigwright's own error, which is
+    its cause.
     """
 
     def __init__(self, host: Host) -> None:

@@ -51,8 +51,8 @@ class _Agent(AgentSSH):
 class Identities(Struct):
     """The keys of one login.
 
-    `files`: key files. `named`: whether the inventory or ssh_config names them. `only`: whether no other key may be used.
-    `agent`: the socket of the agent; "" for none. With `only` the agent is asked just for keys of these files.
+    `files`: key files. `named`: whether the inventory or ssh_config names them. `only`: whether no other key may be
+    used. `agent`: the socket of the agent; "" for none. With `only` the agent is asked just for keys of these files.
     """
 
     user: str
@@ -191,4 +191,5 @@ def _beginning(path: Path) -> bytes:
 
 
 _MAGIC = b"openssh-key-v1\0"
-"""The beginning of a key file of OpenSSH; then the cipher, the kdf and its options, the number of keys, and the public key."""
+"""The beginning of a key file of OpenSSH; then the cipher, the kdf and its options, the number of keys, and the public
+key."""

@@ -55,7 +55,8 @@ class Record(Struct, frozen=True):
 
     @property
     def since(self) -> str:
-        """`since 2026-11-22` as `trust` noted it beside the key; else when the file last changed, so that it is older."""
+        """`since 2026-11-22` as `trust` noted it beside the key; else when the file last changed, so that it is
+        older."""
         with contextlib.suppress(OSError, IndexError):
             line = self.path.read_text(encoding="utf-8", errors="replace").splitlines()[self.line - 1]
             noted = re.search(r" rigwright (\d{4}-\d\d-\d\d)$", line)

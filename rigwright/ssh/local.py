@@ -23,7 +23,8 @@ from rigwright.ssh.transport import CONNECT_S, Transport
 
 
 class Local(Transport):
-    """Runs commands on this machine, as root with sudo. As on another machine, a script that is abandoned goes on to its end.
+    """Runs commands on this machine, as root with sudo. As on another machine, a script that is abandoned goes on to
+    its end.
 
     `ask_password` returns the sudo password of a host; it is asked for when sudo wants one and the inventory has none.
     """
@@ -45,7 +46,8 @@ class Local(Transport):
         self._abandoned.set()
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:  # noqa: ARG002  # nothing to wait for
-        """Returns if this is the machine that the inventory means. Raises HostError for another machine or system, InputError."""
+        """Returns if this is the machine that the inventory means. Raises HostError for another machine or system,
+        InputError."""
         require_system(self.host.name, sys.platform)
         recorded = self.host.variables.get(LOCAL_MACHINE)
         if recorded is None:
@@ -101,7 +103,8 @@ class Local(Transport):
     def _log_in(
         self, child: subprocess.Popen[bytes], plain: bytes, marker: bytes, ready: bytes, deadline: float
     ) -> None:
-        """Sends the password after sudo's prompt; returns when the root shell answers. Raises NoRoot when sudo refuses it."""
+        """Sends the password after sudo's prompt; returns when the root shell answers. Raises NoRoot when sudo refuses
+        it."""
         assert child.stdin
         assert child.stdout
         assert child.stderr

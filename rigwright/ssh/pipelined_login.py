@@ -23,7 +23,8 @@ LONGEST_PACKET = 1 << 20
 MOST_UNREAD = 2 * DEFAULT_WINDOW_SIZE
 """Bytes of a channel that were not read yet; a server may send as many as the window."""
 _LOOK_S = 1.0
-"""So often, in seconds, a thread that waits for the server looks whether the connection is still there; its end ends the wait, too."""
+"""So often, in seconds, a thread that waits for the server looks whether the connection is still there; its end ends
+the wait, too."""
 _IN_ORDER = "SSH-2.0-OpenSSH_"
 """The version prefix of servers that process pipelined requests in order, and give the first channel number 0."""
 
@@ -38,7 +39,8 @@ class _BoundedPackets(Packetizer):
         return super().read_all(n, check_rekey)
 
     def close(self) -> None:
-        """As paramiko's method, and ends the timer of the key exchange: Python would wait for its thread at the end of the process."""
+        """As paramiko's method, and ends the timer of the key exchange: Python would wait for its thread at the end of
+        the process."""
         self.complete_handshake()
         super().close()
 
@@ -51,7 +53,8 @@ class Login(paramiko.Transport):
     """
 
     _active_check_timeout = 2.0
-    """So often, in seconds, its thread looks for a keepalive that is due; paramiko does ten times a second, also on a thousand idle connections.
+    """So often, in seconds, its thread looks for a keepalive that is due; paramiko does ten times a second, also on a
+    thousand idle connections.
 
     The thread also ends when the socket is shut down.
     """
@@ -129,7 +132,8 @@ def exec_request(channel: int, program: str) -> paramiko.Message:
 
 
 def _within_window(feed: Callable[..., None]) -> Callable[..., None]:
-    """Stores data of a channel. Raises SSHException, which ends the connection, for a server that sends more than its window allows.
+    """Stores data of a channel. Raises SSHException, which ends the connection, for a server that sends more than its
+    window allows.
 
     paramiko stores all of it in the memory.
     """
@@ -152,7 +156,8 @@ Login._channel_handler_table = {
 
 
 class _Patient(threading.Event):
-    """An event that is set at the end of the connection, too, so that nobody has to look for that end ten times a second, as paramiko does."""
+    """An event that is set at the end of the connection, too, so that nobody has to look for that end ten times a
+    second, as paramiko does."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """As of any event, but for _LOOK_S at least."""
@@ -174,7 +179,8 @@ class PipelinedAuth(AuthHandler):
 
 
 class _Opening:
-    """A channel that is requested, and the program that is requested on it directly after it. Sends both requests, and waits for no answer."""
+    """A channel that is requested, and the program that is requested on it directly after it. Sends both requests, and
+    waits for no answer."""
 
     def __init__(self, transport: Any, program: str) -> None:
         self.program = program

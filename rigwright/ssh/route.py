@@ -1,4 +1,5 @@
-"""The way to a host: the host and its gateways, each with address, user, port, keys and files, as inventory and ssh_config say."""
+"""The way to a host: the host and its gateways, each with address, user, port, keys and files, as inventory and
+ssh_config say."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
 class Hop(Struct, dict=True):
     """The host or a gateway. `connection`: not open yet; Fabric knows nothing of ssh_config and of any key.
 
-    `known_as`: its name in known_hosts. `files`: those of known hosts, the first that has a key counts. `revoked`: the file of
-    RevokedHostKeys, "" without one. `gateway`: the hop before it. `command`: the ProxyCommand, "" without one.
+    `known_as`: its name in known_hosts. `files`: those of known hosts, the first that has a key counts. `revoked`: the
+    file of RevokedHostKeys, "" without one. `gateway`: the hop before it. `command`: the ProxyCommand, "" without one.
     """
 
     connection: Any
@@ -63,7 +64,8 @@ class Hop(Struct, dict=True):
         return next(filter(None, lines), "") or (known_hosts.revoked_by(self.revoked, key) if self.revoked else "")
 
     def precedes_own(self, record: known_hosts.Record) -> bool:
-        """Whether the file of a record counts before rigwright's own, so that `trust` alone does not replace the key."""
+        """Whether the file of a record counts before rigwright's own, so that `trust` alone does not replace the
+        key."""
         return record.path in self.files[: self.files.index(known_hosts.OWN.expanduser())]
 
 
@@ -115,8 +117,8 @@ def _read_ssh_config(files: tuple[tuple[Path, object], ...], _second: int) -> pa
 def _lines(path: Path, folder: Path, level: int, for_all: bool) -> Iterator[str]:
     """The lines of an ssh_config with those of the files that it includes, which paramiko does not read.
 
-    `folder`: what relative names begin at. Not `for_all`: the file is included for one host, so that its lines count up to its own
-    Host or Match. Raises OSError, and ValueError for more than 16 levels.
+    `folder`: what relative names begin at. Not `for_all`: the file is included for one host, so that its lines count up
+    to its own Host or Match. Raises OSError, and ValueError for more than 16 levels.
     """
     if level > 16:
         raise ValueError(f"Include of {path}: more than 16 levels")
@@ -176,8 +178,8 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
 
 
 class _Connection(Connection):  # type: ignore[misc]  # Fabric has no types
-    """A connection of Fabric with attributes of its own. Fabric keeps some of them in its configuration, which all connections share here, and
-    looks for each in it, which takes as long as the encryption of a login."""
+    """A connection of Fabric with attributes of its own. Fabric keeps some of them in its configuration, which all
+    connections share here, and looks for each in it, which takes as long as the encryption of a login."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -267,7 +269,8 @@ def _expanded(name: str, _home: str) -> Path:
 
 
 def _identities(options: dict[str, Any], user: str, key: str) -> Identities:
-    """The keys of a login: that of the inventory and no other, or those of ssh_config, or the usual ones and the agent's."""
+    """The keys of a login: that of the inventory and no other, or those of ssh_config, or the usual ones and the
+    agent's."""
     if key:
         return Identities(user, (Path(key).expanduser(),), True, True, _agent(options))
     named = [Path(str(name)).expanduser() for name in options.get("identityfile", ()) if str(name).lower() != "none"]

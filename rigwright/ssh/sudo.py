@@ -45,9 +45,9 @@ def start_root_shell(
 ) -> Secret:
     """Starts a root shell on the channel with the sudo password, and returns the password.
 
-    Sends the password only after the prompt with `nonce` appeared, which it does not where sudo wants none any more, and
-    returns only after the shell answered with `nonce`, so the caller's script cannot be read as a password. `deadline` is
-    in seconds of the monotonic clock. Raises NoRoot when there is no password or sudo refuses it.
+    Sends the password only after the prompt with `nonce` appeared, which it does not where sudo wants none any more,
+    and returns only after the shell answered with `nonce`, so the caller's script cannot be read as a password.
+    `deadline` is in seconds of the monotonic clock. Raises NoRoot when there is no password or sudo refuses it.
     """
     if password is None:
         if ask_password is None:

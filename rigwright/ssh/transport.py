@@ -33,7 +33,8 @@ FRESH_S = 10.0
 
 
 class _Ahead(Struct, frozen=True):
-    """Answers to commands that were read ahead and not used yet, and when they came, in seconds of the monotonic clock."""
+    """Answers to commands that were read ahead and not used yet, and when they came, in seconds of the monotonic
+    clock."""
 
     answers: dict[Command, Result] = field(default_factory=dict)
     at: float = 0.0
@@ -42,8 +43,8 @@ class _Ahead(Struct, frozen=True):
 class Transport:
     """A connection to a host, whose shell runs batches of commands as one script. `environment`: of the commands.
 
-    `round_trips` is the number of batches that were run. `acted`: whether commands were sent that may have changed the host. `ask_password`
-    returns the sudo password of a host; None: nobody can be asked.
+    `round_trips` is the number of batches that were run. `acted`: whether commands were sent that may have changed the
+    host. `ask_password` returns the sudo password of a host; None: nobody can be asked.
     """
 
     acted = False
@@ -62,8 +63,9 @@ class Transport:
     def begin(self, commands: Sequence[Command]) -> None:
         """Begins to connect, and to run commands that only read, in a thread; does nothing on this machine.
 
-        `connect` waits for the connection. `run` uses each answer once, for an equal command, within FRESH_S seconds and before it is
-        given commands that may change the host. The round trip counts, also if none of its answers is used.
+        `connect` waits for the connection. `run` uses each answer once, for an equal command, within FRESH_S seconds
+        and before it is given commands that may change the host. The round trip counts, also if none of its answers is
+        used.
         """
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:
@@ -121,10 +123,11 @@ class Transport:
     def _told(
         self, commands: Sequence[Command], alone: Collection[Command] = ()
     ) -> tuple[dict[Command, Result], set[Command]]:
-        """Runs commands at the same time, in one round trip; a program that several of them ask is asked once, but for those in `alone`.
+        """Runs commands at the same time, in one round trip; a program that several of them ask is asked once, but for
+        those in `alone`.
 
-        Returns the answers, without those that the answer of such a program did not tell, and the commands of which it told none: to
-        merge the same again would end alike.
+        Returns the answers, without those that the answer of such a program did not tell, and the commands of which it
+        told none: to merge the same again would end alike.
         """
         from rigwright.facts import merging
 
@@ -171,7 +174,8 @@ class Transport:
         }
 
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
-        """The output of the script, which ends with the nonce, within `limit_s` seconds. Raises HostError, Unreachable."""
+        """The output of the script, which ends with the nonce, within `limit_s` seconds. Raises HostError,
+        Unreachable."""
         raise NotImplementedError
 
 
@@ -193,7 +197,8 @@ class Ssh(Transport):
         self.ask_password = ask_password
         self._sudo_password: Secret | None = host.variables.get("ansible_become_password")
         self._sudo_took_password = False
-        """Whether sudo wanted the password over this connection, and took it. A new connection asks for root without it first."""
+        """Whether sudo wanted the password over this connection, and took it. A new connection asks for root without it
+        first."""
 
     def begin(self, commands: Sequence[Command]) -> None:
         self._connecting, self._reading = Future(), Future()

@@ -1,4 +1,5 @@
-"""Models that are drafted from NVIDIA's list and the table of chips: they agree with the list and with the described models."""
+"""Models that are drafted from NVIDIA's list and the table of chips: they agree with the list and with the described
+models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Error texts that people pasted in public threads: the proven cause is explained first, and nothing harmful is advised."""
+"""Error texts that people pasted in public threads: the proven cause is explained first, and nothing harmful is
+advised."""
 
 from __future__ import annotations
 

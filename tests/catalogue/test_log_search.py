@@ -1,4 +1,5 @@
-"""The search of a long log: the texts that decide whether a pattern is tried, matches across parts, and the count of Xids."""
+"""The search of a long log: the texts that decide whether a pattern is tried, matches across parts, and the count of
+Xids."""
 
 from __future__ import annotations
 

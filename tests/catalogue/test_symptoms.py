@@ -180,8 +180,8 @@ def test_the_literal_of_a_pattern_is_in_each_text_that_it_matches(key: str) -> N
 def test_no_pattern_backtracks_over_a_long_line(key: str) -> None:
     """On 100 kB that repeat what a pattern begins with, a search takes milliseconds.
 
-    Two seconds are allowed, because a pattern over several lines may look at each line once for each line; one that looks at
-    each character once for each character takes half a minute.
+    Two seconds are allowed, because a pattern over several lines may look at each line once for each line; one that
+    looks at each character once for each character takes half a minute.
     """
     one = SYMPTOMS[key]
     patterns = [*one.patterns, *(pattern for cause in one.causes for pattern in cause.shown_by)]

@@ -1,4 +1,5 @@
-"""torch for the GPUs of a host: the locks agree with the lines, and every architecture gets a torch or the reason why there is none."""
+"""torch for the GPUs of a host: the locks agree with the lines, and every architecture gets a torch or the reason why
+there is none."""
 
 from __future__ import annotations
 

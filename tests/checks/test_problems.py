@@ -27,7 +27,7 @@ from rigwright.operations import file
 from rigwright.report.terminal import Text
 from tests import reports
 from tests.paths import CASES
-from tests.test_cases import cases
+from tests.test_cases import case_named
 
 RECORDED = sorted((CASES / "problems").glob("*.yml"))
 FAULTS = {
@@ -124,9 +124,7 @@ def test_a_fault_of_another_gpu_stays_a_problem_of_its_own() -> None:
 
 
 def test_a_gpu_that_answers_again_hides_nothing() -> None:
-    [case] = [
-        given.content for given in cases("checks") if (given.tested, given.title) == ("health.xids", "answers_again")
-    ]
+    case = case_named("checks", "health.xids", "answers_again")
     store = FactStore()
     for fact in (kernel_log.kernel, gpu_health.cards):
         store.learn([(fact, Result(0, case["facts"][fact.name].encode()))])

@@ -1,4 +1,5 @@
-"""fleet.check: the limits that it compares GPUs with, read from a plan, and the machines whose past it compares with."""
+"""fleet.check: the limits that it compares GPUs with, read from a plan, and the machines whose past it compares
+with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`invoke limits.find` on the command line and its tables; what it does on a host is in tests/end_to_end/test_limits_find.py."""
+"""`invoke limits.find` on the command line and its tables; what it does on a host is in
+tests/end_to_end/test_limits_find.py."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def test_one_host_at_a_time() -> None:
 
 
 def sweep(*groups: Group) -> Sweep:
-    """Returns a sweep of these groups at five points, of which the supplies carry four; the last one was not measured."""
+    """Returns a sweep of these groups at five points, of which the supplies carry four; the last one was not
+    measured."""
     points = []
     for number, limits in enumerate(limit_points.spread(groups, 1.0, 5)):
         carried = Carried(

@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 from rich.console import Console
 
 from rigwright.cli import runner
@@ -18,7 +17,7 @@ from rigwright.features.stress import table
 from rigwright.features.stress.command import minutes, stress
 from rigwright.features.stress.facts import Stress, measured
 from rigwright.features.stress.options import StressOptions
-from tests.paths import CASES
+from tests.test_cases import case_named
 
 SLOTS = {BusId("0000:06:00.0"): "SXM2-1", BusId("0000:07:00.0"): "SXM2-2"}
 
@@ -53,7 +52,7 @@ def test_minutes_may_be_parts_of_one() -> None:
 
 def document(check: str, case: str) -> Stress:
     """Returns the document of a case of a check."""
-    text = yaml.safe_load((CASES / "checks" / check / f"{case}.yml").read_text())["facts"]["stress.measured"]
+    text = case_named("checks", check, case)["facts"]["stress.measured"]
     found = measured.parse(Result(0, text.encode()))
     assert isinstance(found, Stress)
     return found
@@ -74,7 +73,7 @@ def test_the_table_has_a_row_for_each_gpu_and_what_went_wrong() -> None:
 
 
 def test_a_host_with_markup_in_its_words_is_shown_as_it_is() -> None:
-    given: Any = yaml.safe_load((CASES / "facts" / "stress.measured" / "measured.yml").read_text())["answer"]
+    given: Any = case_named("facts", "stress.measured", "measured")["answer"]
     text = given.replace("GPU 0 no longer works", "[bold]x[/]")
     assert json.loads(text)["events"][0]["text"] == "[bold]x[/]"
     found = measured.parse(Result(0, text.encode()))

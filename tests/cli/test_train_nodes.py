@@ -1,4 +1,5 @@
-"""`invoke train.smoke --nodes` on the command line, and its table; what it does on hosts is in tests/end_to_end/test_nodes.py."""
+"""`invoke train.smoke --nodes` on the command line, and its table; what it does on hosts is in
+tests/end_to_end/test_nodes.py."""
 
 from __future__ import annotations
 

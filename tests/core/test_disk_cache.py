@@ -1,4 +1,5 @@
-"""What is kept on disk of shipped files: the same values, never those of other files, and nothing of an owner's texts."""
+"""What is kept on disk of shipped files: the same values, never those of other files, and nothing of an owner's
+texts."""
 
 from __future__ import annotations
 

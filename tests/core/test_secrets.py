@@ -1,4 +1,5 @@
-"""Secrets: replaced by value in every form in which a text can be written, and made by templates without being shown."""
+"""Secrets: replaced by value in every form in which a text can be written, and made by templates without being
+shown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The examples of docs/develop are right: a copy of the checkout gets their files, and what the pages say to run passes there.
+"""The examples of docs/develop are right: a copy of the checkout gets their files, and what the pages say to run passes
+there.
 
-A fenced block names its file after its language: ```python rigwright/facts/swap.py. A block whose text the file has already is a quotation.
-Another one is appended to the file, or is a new file; `diff` replaces lines of a file.
+A fenced block names its file after its language: ```python rigwright/facts/swap.py. A block whose text the file has
+already is a quotation. Another one is appended to the file, or is a new file; `diff` replaces lines of a file.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ WITH_EXAMPLES = sorted({example.page for example in EXAMPLES})
 
 
 def _typed(page: str, program: str) -> list[list[str]]:
-    """Returns the words of each command of this program that a page says to type, without those for a host or the lab."""
+    """Returns the words of each command of this program that a page says to type, without those for a host or the
+    lab."""
     text = (ROOT / "docs" / "develop" / f"{page}.md").read_text(encoding="utf-8")
     lines = [shlex.split(line) for line in _COMMAND.findall(text)]
     return [
@@ -103,7 +105,8 @@ def _python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def passed(copy: Path) -> set[str]:
-    """Returns the names of the tests that pass in the copy, of all that the pages say to run. Fails if one of them fails."""
+    """Returns the names of the tests that pass in the copy, of all that the pages say to run. Fails if one of them
+    fails."""
     selected = sorted({path for _, words in TYPED for path in words[: words.index("-k")]})
     words = " or ".join(f"({words[-1]})" for _, words in TYPED)
     options = ("-q", "-n", "0", "-p", "no:cacheprovider", "--junitxml", "passed.xml")

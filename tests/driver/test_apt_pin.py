@@ -258,7 +258,8 @@ Depends: linux-modules-nvidia-580-server-{newer} (= 6.8.0-149.149), nvidia-kerne
 
 
 def unbranched(version: str) -> str:
-    """Returns packages of NVIDIA's repository as from branch 590 on, whose metapackage recommends a package with a pin."""
+    """Returns packages of NVIDIA's repository as from branch 590 on, whose metapackage recommends a package with a
+    pin."""
     branch, release = version.partition(".")[0], version.split("-")[0]
     return f"""
 Package: nvidia-open
@@ -292,7 +293,8 @@ def with_both_branches(folder: Path) -> Machine:
 
 
 def test_a_pin_of_nvidias_own_lets_in_what_ours_keeps_out(folder: Path) -> None:
-    """Of two stanzas for one version apt takes that of the first file. The private apt of the facts reads only rigwright's."""
+    """Of two stanzas for one version apt takes that of the first file. The private apt of the facts reads only
+    rigwright's."""
     noble = with_both_branches(folder)
     names = ["libnvidia-compute", "nvidia-dkms-open"]
     text = pin_text(names, "595.71.05*", "nvidia-open nvidia-driver-pinning-*")
@@ -408,7 +410,8 @@ def test_a_foreign_pin_moves_the_driver_and_is_named(folder: Path) -> None:
 
 
 def test_the_set_changes_at_the_same_release_on_debian(folder: Path) -> None:
-    """libcuda1 has no name of NVIDIA's, and depends on what has: the simulation without the installed driver leaves it out too."""
+    """libcuda1 has no name of NVIDIA's, and depends on what has: the simulation without the installed driver leaves it
+    out too."""
     names = {
         "nvidia-alternative": "",
         "nvidia-kernel-dkms": "nvidia-alternative (= 535.261.03-1)",

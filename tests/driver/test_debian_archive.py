@@ -1,7 +1,7 @@
 """The driver's resolution and its pin against Debian's real package lists, read from this machine's mirror.
 
-The ordinary test run leaves this file out, because it needs the network; docs/develop/tests.md has the command. apt uses
-separate folders for everything that it reads and writes, so the machine stays unchanged and no root is needed.
+The ordinary test run leaves this file out, because it needs the network; docs/develop/tests.md has the command. apt
+uses separate folders for everything that it reads and writes, so the machine stays unchanged and no root is needed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def test_the_pin_keeps_535_where_debian_12_and_13_are_both_sources(machines: dic
 
 
 def test_the_private_lists_are_small_and_need_no_memory(machines: dict[str, Machine]) -> None:
-    """Of Debian 12 with all components: one cache, and no translations. They are beside /run, and in the room that is checked."""
+    """Of Debian 12 with all components: one cache, and no translations. They are beside /run, and in the room that is
+    checked."""
     machine = machines["12"]
     machine.config.write_text(machine.config.read_text().replace('Acquire::Languages "none";', ""))
     fact = apt_archive.offered(("nvidia-kernel-dkms",))

@@ -1,8 +1,9 @@
 """Runs command lines in forks of one process that has imported rigwright (`python -m tests.end_to_end.fork_server FD`).
 
-A command spends half a second of a processor core on its imports, and the tests of hosts run hundreds of commands. A fork has them
-already. It is a process of its own, with the environment, the working directory and the streams of its command, and it runs `invoke` as
-`python -m invoke` does; it differs in the command line and the environment that /proc shows, which are those of this program.
+A command spends half a second of a processor core on its imports, and the tests of hosts run hundreds of commands. A
+fork has them already. It is a process of its own, with the environment, the working directory and the streams of its
+command, and it runs `invoke` as `python -m invoke` does; it differs in the command line and the environment that /proc
+shows, which are those of this program.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from collections.abc import Mapping, Sequence
 from tests.paths import ROOT
 
 OF_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_")
-"""Variables that act at the start of an interpreter begin with these: a command with others than this process needs a new one."""
+"""Variables that act at the start of an interpreter begin with these: a command with others than this process needs a
+new one."""
 _NOT_IMPORTED = ("rigwright.fleet.dask", "rigwright.onhost")
 _REQUEST_BYTES = 1 << 20
 

@@ -41,7 +41,8 @@ def inventory(folder: Path, **hosts: dict[str, Any]) -> str:
 def invoke(task: str, *words: str, deadline: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a command without terminal and stdin; returns its output and exit code. Raises TimeoutExpired.
 
-    It runs in a fork of a process that has imported rigwright, unless a variable of `environment` acts at the start of Python.
+    It runs in a fork of a process that has imported rigwright, unless a variable of `environment` acts at the start of
+    Python.
     """
     env = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY), "COLUMNS": "100", **environment}
     if (forks := fork_server.shared()).serves(env):

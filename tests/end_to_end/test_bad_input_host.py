@@ -1,6 +1,7 @@
 """A faulty host stops a run before the first change; after an interrupted run, the same command repairs the host.
 
-The module uses one simulated servbadge, which is bare at the beginning of each test; `provisioned` gives it another disk for a test.
+The module uses one simulated servbadge, which is bare at the beginning of each test; `provisioned` gives it another
+disk for a test.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from tests.paths import ROOT
 pytestmark = pytest.mark.lab
 NAME = "t-bad"
 OLD = {"modules": "dkms"}
-"""For a release that is too old for the kernel of the machine that runs the tests: the lab's modules build for every kernel."""
+"""For a release that is too old for the kernel of the machine that runs the tests: the lab's modules build for every
+kernel."""
 PASSWORD = 's3cret "pw" $HOME \'x'
 PWNED = "/tmp/rigwright-pwned"
 SUDOERS = "/etc/sudoers.d/90-cloud-init-users"
@@ -117,7 +119,8 @@ def inventory(bad: str, tmp_path: Path) -> Inventory:
 
 
 def state(root: Root) -> str:
-    """Returns everything on the host that a run could change: packages, holds, files, units (by the links that enable them), users, the boot."""
+    """Returns everything on the host that a run could change: packages, holds, files, units (by the links that enable
+    them), users, the boot."""
     return root(
         "dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\\n'; apt-mark showhold; ls /var/lib/rigwright 2>&1;"
         " find /etc /boot /usr/local /usr/share/keyrings /var/lib/apt/extended_states /usr/lib/systemd/system -xdev ! -type d"
@@ -548,7 +551,8 @@ class Provision:
 
 
 def only_owes_the_test(done: dict[str, Any]) -> bool:
-    """Whether a run changed the host, and it owes no more than the peer-to-peer test, for which the inventory has no libraries."""
+    """Whether a run changed the host, and it owes no more than the peer-to-peer test, for which the inventory has no
+    libraries."""
     host = done["hosts"]["one"]
     checks = {finding["check"] for finding in host["owed"]}
     return (done["exit_code"], host["error"], host["status"], len(checks)) == (0, None, "changed", 1)
@@ -590,7 +594,8 @@ def test_second_person_and_ctrl_c_in_the_middle_and_the_same_command_again(
 
 
 def waits_for_the_job_and_finishes(run: Provision, bad: str, root: Root) -> None:
-    """The module of the interrupted run is still being built. The connection of the next run is lost while it waits for that."""
+    """The module of the interrupted run is still being built. The connection of the next run is lost while it waits for
+    that."""
     assert run.process.stdout
     text = ""
     for line in run.process.stdout:

@@ -1,4 +1,5 @@
-"""Canaries in every kind of place of an inventory; a run on a simulated host leaves none of them anywhere but in the file that needs them."""
+"""Canaries in every kind of place of an inventory; a run on a simulated host leaves none of them anywhere but in the
+file that needs them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ PLACES = "/var/lib/rigwright /run /tmp /var/tmp /dev/shm /var/log /etc /root /ho
 
 
 class Watch:
-    """Reads the arguments and the environment of every process until the end of the block, and keeps the traces of canaries.
+    """Reads the arguments and the environment of every process until the end of the block, and keeps the traces of
+    canaries.
 
     The environment of rigwright itself has the one that the caller put there.
     """

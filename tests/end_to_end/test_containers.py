@@ -1,4 +1,5 @@
-"""Containers on a host with Debian's real podman and docker: the toolkit is pinned, the CDI specification is true, each GPU is seen from a container.
+"""Containers on a host with Debian's real podman and docker: the toolkit is pinned, the CDI specification is true, each
+GPU is seen from a container.
 
 The toolkit's programs and the GPUs are the lab's; podman, crun, conmon, dockerd and containerd are Debian's own.
 """

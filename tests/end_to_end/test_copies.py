@@ -1,4 +1,5 @@
-"""Copies of hosts: what one has installed, with identifiers of their own. `provision` of a copy of a provisioned host changes nothing."""
+"""Copies of hosts: what one has installed, with identifiers of their own. `provision` of a copy of a provisioned host
+changes nothing."""
 
 from __future__ import annotations
 

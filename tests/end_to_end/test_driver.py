@@ -1,6 +1,7 @@
 """The driver on machines of every kind, with mixed installations and with broken archives; plain ssh reads the results.
 
-Each host goes through its own scenario, and the tests check the results. They run nightly; Ubuntu 22.04 with 535 is provisioned in every run (tests/end_to_end/test_provision.py). RIGWRIGHT_TEST_RIGS=all adds every rig.
+Each host goes through its own scenario, and the tests check the results. They run nightly; Ubuntu 22.04 with 535 is
+provisioned in every run (tests/end_to_end/test_provision.py). RIGWRIGHT_TEST_RIGS=all adds every rig.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ def _box(lab_root: None) -> Iterator[None]:  # noqa: ARG001
 def _as_before(
     _box: None, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Heals all faults after each test; a boot forgets what is in the kernel log, the settings of bridges and the load of GPUs.
+    """Heals all faults after each test; a boot forgets what is in the kernel log, the settings of bridges and the load
+    of GPUs.
 
     Each test has a history of its own.
     """

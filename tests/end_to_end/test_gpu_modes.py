@@ -1,4 +1,5 @@
-"""ECC, MIG, CUDA toolkits and DCGM on a host with eight A100: set, in force after one reboot, made again at every boot, taken away."""
+"""ECC, MIG, CUDA toolkits and DCGM on a host with eight A100: set, in force after one reboot, made again at every boot,
+taken away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The guard on a host: a GPU that gets hot has its limit lowered, then a unit is stopped, then the machine is off, and its owner was told."""
+"""The guard on a host: a GPU that gets hot has its limit lowered, then a unit is stopped, then the machine is off, and
+its owner was told."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ GUARD: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def folder(snapshots: Path, lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:  # noqa: ARG001
-    """Yields the folder of the inventory of a host with the driver loaded, whose guard may power it off at once after a boot."""
+    """Yields the folder of the inventory of a host with the driver loaded, whose guard may power it off at once after a
+    boot."""
     server = Server(RIG, ssh)
     server.host, server.described = NAME, describe(RIG, NAME)
     made = tmp_path_factory.mktemp("guard")

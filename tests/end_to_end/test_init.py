@@ -53,7 +53,8 @@ def _mark(ssh: Ssh) -> str:
 
 
 def _changed(ssh: Ssh) -> str:
-    """Returns the files of the machine that were written since `_mark`, one on a line, and the digest of its packages."""
+    """Returns the files of the machine that were written since `_mark`, one on a line, and the digest of its
+    packages."""
     return ssh(
         NAME,
         "sudo find /etc /usr /var/lib /boot /root /home -type f -newer /tmp/before-init | sort; "

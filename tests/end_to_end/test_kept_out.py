@@ -32,7 +32,8 @@ def folder(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def provision(folder: Path, word: str, confirm_within_s: int, fault: str = "") -> dict[str, Any]:
-    """Provisions the host with one kernel parameter, and a fault of its new boot; returns the host's part of the document."""
+    """Provisions the host with one kernel parameter, and a fault of its new boot; returns the host's part of the
+    document."""
     given = {"kernel_cmdline": [word], "reboot": {"trial": True, "confirm_within_s": confirm_within_s}}
     inventory = trials.variables(folder / "inventory", NAME, with_rig=False, **given)
     if fault:

@@ -49,7 +49,8 @@ def folder(snapshots: Path, ssh: Ssh, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(autouse=True)
 def _slow(folder: Path) -> None:  # noqa: ARG001
-    """Products take longer: a machine with other work cannot start as many as keep three simulated GPUs busy. A boot forgets it."""
+    """Products take longer: a machine with other work cannot start as many as keep three simulated GPUs busy. A boot
+    forgets it."""
     hw_state.edit(switch.get(NAME).hw, volatile={f"gpu{number}.speed_percent": 10 for number in range(3)})
 
 
@@ -148,7 +149,8 @@ def test_after_a_controller_that_is_killed_or_interrupted(folder: Path, ssh: Ssh
 
 
 def test_the_sweep_of_a_killed_controller_is_known_by_name(folder: Path, ssh: Ssh, tmp_path: Path) -> None:
-    """Other commands say what runs, until when and what it does then; `limits.find` waits for it, and begins with the limits of before."""
+    """Other commands say what runs, until when and what it does then; `limits.find` waits for it, and begins with the
+    limits of before."""
     named = re.compile(
         rf"your sweep of \d\d:\d\d \(run [\w.-]+\), which ends by [\d:]+ \(\d+ s\) and then puts {BEFORE_W} W back"
     )

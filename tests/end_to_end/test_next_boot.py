@@ -1,4 +1,5 @@
-"""A host that nobody could log in to after a boot is not rebooted: plan, verify and provision say why, and go on when it is corrected."""
+"""A host that nobody could log in to after a boot is not rebooted: plan, verify and provision say why, and go on when
+it is corrected."""
 
 from __future__ import annotations
 

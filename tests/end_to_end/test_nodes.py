@@ -1,4 +1,5 @@
-"""Three T181 as the nodes of one training: the slow one, the one that is away and the one with another driver are named; nothing stays behind.
+"""Three T181 as the nodes of one training: the slow one, the one that is away and the one with another driver are
+named; nothing stays behind.
 
 TCP between them is real, and so is NCCL's all-reduce, as far as the simulated NCCL sends bytes; torch is a stand-in.
 """
@@ -79,7 +80,8 @@ def given(folder: Path, **keys: Any) -> list[str]:
 
 @pytest.fixture
 def trained(nodes: tuple[str, ...], snapshots: Path) -> Iterator[str]:
-    """Yields the interpreter of an environment with a stand-in for torch and the simulated NCCL, on three nodes with the driver loaded."""
+    """Yields the interpreter of an environment with a stand-in for torch and the simulated NCCL, on three nodes with
+    the driver loaded."""
     server = Server("t181", ssh)
     boot(distro=server.distro, snapshot=server.with_driver(snapshots))
     distributed: list[Path] = []
@@ -115,7 +117,8 @@ def found_on(result: dict[str, Any], host: str, check: str) -> list[tuple[str, s
 
 
 def of_links(result: dict[str, Any], host: str) -> list[str]:
-    """The verdicts on the links of a host; that a link is slower than its port, which a busy machine makes true, counts as "pass"."""
+    """The verdicts on the links of a host; that a link is slower than its port, which a busy machine makes true, counts
+    as "pass"."""
     links = [one for one in result["hosts"][host]["findings"] if one["check"] == "nodes.links"]
     return ["pass" if str(one["expected"]).endswith("rate of the slower port") else one["verdict"] for one in links]
 

@@ -1,7 +1,8 @@
-"""A provision that is interrupted after the driver's change, and again and again: the one that ends runs the peer-to-peer test before
-it says `proved`.
+"""A provision that is interrupted after the driver's change, and again and again: the one that ends runs the
+peer-to-peer test before it says `proved`.
 
-A boot that the interrupted run asked for and did not judge is judged first. All of it is on one host: each run is interrupted further on.
+A boot that the interrupted run asked for and did not judge is judged first. All of it is on one host: each run is
+interrupted further on.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def boot_begins() -> None:
 class Place:
     """Where a run is interrupted: at the line of its output that contains `at`, by a signal, after `wait`.
 
-    `code`: its exit code. `without`: runs after it that cannot pay, by --wheels, and what each says. `open_trial`: the boot that it
-    asked for runs, and nobody has judged it. `settles`: it first judges the boot that the run before it left.
+    `code`: its exit code. `without`: runs after it that cannot pay, by --wheels, and what each says. `open_trial`: the
+    boot that it asked for runs, and nobody has judged it. `settles`: it first judges the boot that the run before it
+    left.
     """
 
     at: str
@@ -119,7 +121,8 @@ def test_interrupted_after_the_driver(given: tuple[str, ...], ssh: Ssh, tmp_path
 
 
 def owes_the_test(name: str, place: Place, given: tuple[str, ...], ssh: Ssh) -> None:
-    """Interrupts a run at a place, and asserts that all commands name what it owes and none of them but `provision` pays."""
+    """Interrupts a run at a place, and asserts that all commands name what it owes and none of them but `provision`
+    pays."""
     text = interrupted(place, given)
     login.wait(switch.get(NAME))
     written = ssh(NAME, RECORD).stdout

@@ -1,4 +1,5 @@
-"""A user's own tasks.py beside rigwright's: `rigwright.connect` gives a verified connection of Fabric to a host of the inventory."""
+"""A user's own tasks.py beside rigwright's: `rigwright.connect` gives a verified connection of Fabric to a host of the
+inventory."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""Every plug, every step: cuts each command at each of its places by connection, controller and power; the same command ends it.
+"""Every plug, every step: cuts each command at each of its places by connection, controller and power; the same command
+ends it.
 
-The commands are those of tests/end_to_end/plugs/commands.py; the places are those of an uninterrupted run on the same rig
-(tests/end_to_end/plugs/run.py). `-m plugs` runs all cuts, each in a run of its own; every run of all tests has two samples of
-RIGWRIGHT_PLUGS_SAMPLE (4) cuts, which RIGWRIGHT_PLUGS_SEED chooses: one in a provision, one in another command. The same command is typed
-after each cut that ends it, until nobody cuts it. Each cut of `-m plugs` adds a line to .lab/plugs/results.jsonl, from which
-scripts/reliability writes docs/measurements/reliability.md. With RIGWRIGHT_PLUGS_REST=1 the cuts that ended in the same state there or in
-docs/measurements/reliability.jsonl are left out: a run that was interrupted goes on. RIGWRIGHT_PLUGS_MOST=3 makes at most so many cuts in each test.
+The commands are those of tests/end_to_end/plugs/commands.py; the places are those of an uninterrupted run on the same
+rig (tests/end_to_end/plugs/run.py). `-m plugs` runs all cuts, each in a run of its own; every run of all tests has two
+samples of RIGWRIGHT_PLUGS_SAMPLE (4) cuts, which RIGWRIGHT_PLUGS_SEED chooses: one in a provision, one in another
+command. The same command is typed after each cut that ends it, until nobody cuts it. Each cut of `-m plugs` adds a line
+to .lab/plugs/results.jsonl, from which scripts/reliability writes docs/measurements/reliability.md. With
+RIGWRIGHT_PLUGS_REST=1 the cuts that ended in the same state there or in docs/measurements/reliability.jsonl are left
+out: a run that was interrupted goes on. RIGWRIGHT_PLUGS_MOST=3 makes at most so many cuts in each test.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 SEED = int(os.environ["RIGWRIGHT_PLUGS_SEED"])
 SAMPLE = int(os.environ.get("RIGWRIGHT_PLUGS_SAMPLE", "4"))
 SHORT = ("rollback without a trial", "remove", "remove --driver", "limits.find")
-"""The commands of which one has a sample in every run of all tests: seconds, and their programs end soon after a cut."""
+"""The commands of which one has a sample in every run of all tests: seconds, and their programs end soon after a
+cut."""
 RIG = "servbadge"
 OTHERS = [command.name for command in COMMANDS if command.name != "provision"]
 STEPS = [
@@ -62,7 +65,8 @@ class Table:
         return [Cut(place, kind) for place in self.reference.places(fraction) for kind in KINDS]
 
     def sample(self, folder: Path) -> None:
-        """Carries SAMPLE cuts out, one after the other in one run. Raises AssertionError when that does not end in the same state."""
+        """Carries SAMPLE cuts out, one after the other in one run. Raises AssertionError when that does not end in the
+        same state."""
         cuts = sample(self.cuts(), SAMPLE, SEED)
         made, wrong = carry_out_all(self.machine, cuts, self.reference, folder)
         told = f"RIGWRIGHT_PLUGS_SEED={SEED}: {self.reference.command.name}: {', '.join(map(str, cuts))}"
@@ -147,7 +151,8 @@ def test_a_sample_of_another_command(tables: Tables, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_package_whose_script_needs_one_that_was_not_unpacked(tables: Tables) -> None:
-    """CUDA's common package cannot be configured before the packages that have the files of the toolkit are unpacked."""
+    """CUDA's common package cannot be configured before the packages that have the files of the toolkit are
+    unpacked."""
     table, name = tables.of("provision"), "cuda-toolkit-12-2-config-common"
     table.machine.put_back(table.reference.disk("CUDA toolkit"))
     said = table.machine.root(

@@ -48,7 +48,8 @@ def bare(badge: str, ssh: Ssh) -> str:
 
 @pytest.fixture
 def whole(badge: str, ssh: Ssh) -> str:
-    """Returns the name of the host, which is provisioned, by a test before or now, and whose kernel log has no errors of GPUs."""
+    """Returns the name of the host, which is provisioned, by a test before or now, and whose kernel log has no errors
+    of GPUs."""
     if ssh(badge, "test -e /proc/driver/nvidia/version").returncode != 0:
         found = document("provision", "--host", badge, "--yes", deadline=550)
         assert found["exit_code"] == 0, not_as_wanted(found)
@@ -60,7 +61,8 @@ def whole(badge: str, ssh: Ssh) -> str:
 
 @pytest.fixture
 def spoilt(whole: str) -> Iterator[str]:
-    """Yields the name of the provisioned host for a test that changes its driver; the next test has an empty disk again."""
+    """Yields the name of the provisioned host for a test that changes its driver; the next test has an empty disk
+    again."""
     yield whole
     boot()
 
@@ -70,7 +72,8 @@ LIBRARIES = "/var/lib/rigwright/libraries"
 
 @pytest.fixture
 def without_libraries(whole: str, ssh: Ssh) -> Iterator[str]:
-    """Yields the name of the provisioned host, without the libraries that provision installed for the peer-to-peer test."""
+    """Yields the name of the provisioned host, without the libraries that provision installed for the peer-to-peer
+    test."""
     ssh(whole, f"sudo mv {LIBRARIES} /var/tmp/libraries")
     yield whole
     ssh(whole, f"sudo rm -rf {LIBRARIES}; sudo mv /var/tmp/libraries {LIBRARIES}")
@@ -390,8 +393,8 @@ def test_a_stale_initramfs_is_seen_before_the_reboot(whole: str, ssh: Ssh) -> No
 def test_another_version_of_the_driver(spoilt: str, ssh: Ssh, tmp_path: Path) -> None:
     """A downgrade to an exact release changes the pin, all driver packages, the holds and the loaded module together.
 
-    It needs no reboot, because no process uses the GPUs. `modules: dkms` because the release may be too old for the kernel of the
-    machine that runs the test; the lab's modules build for every kernel.
+    It needs no reboot, because no process uses the GPUs. `modules: dkms` because the release may be too old for the
+    kernel of the machine that runs the test; the lab's modules build for every kernel.
     """
     where = inventory(tmp_path, **{spoilt: {"driver": {"branch": "535", "version": "535.183.01", "modules": "dkms"}}})
     words = ("--inventory", where, "--yes", "--wheels", "none")

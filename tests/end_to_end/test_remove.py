@@ -1,4 +1,5 @@
-"""`remove` and `rollback` on a provisioned host: nothing of rigwright's acts on it any more, and then it is what it was before both."""
+"""`remove` and `rollback` on a provisioned host: nothing of rigwright's acts on it any more, and then it is what it was
+before both."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ sort /tmp/paths | xargs -d "\n" stat -c "%N %a %u:%g"; sort /tmp/paths | xargs -
 cat /boot/grub/grub.cfg; systemctl list-unit-files --plain --no-legend | grep -v transient | sort
 cat /proc/driver/nvidia/version; sed "s/ panic=60 rigwright.*//" /proc/cmdline; nvidia-smi --query-gpu=uuid,persistence_mode,power.limit --format=csv,noheader'
 """
-"""Packages with holds and marks, files with modes, grub.cfg, units, the loaded driver, the command line and the limits."""
+"""Packages with holds and marks, files with modes, grub.cfg, units, the loaded driver, the command line and the
+limits."""
 
 
 PACKAGES = r"""sudo sh -c 'dpkg-query -W -f "\${Package} \${Version} \${db:Status-Abbrev}\n" | sort; apt-mark showauto | sort'"""
@@ -38,7 +40,8 @@ def _without_version(line: str) -> str:
 
 
 def _packages_that_stay(ssh: Ssh) -> list[str]:
-    """Returns packages and marks but for the prebuilt module, which provision replaces and only a rollback brings back."""
+    """Returns packages and marks but for the prebuilt module, which provision replaces and only a rollback brings
+    back."""
     lines = ssh(NAME, PACKAGES).stdout.splitlines()
     return [_without_version(line) for line in lines if not line.startswith("linux-modules-nvidia-")]
 

@@ -1,4 +1,5 @@
-"""`remove --driver` on a bare host that rigwright gave a driver and a CUDA toolkit, while a person's package needs a part of them."""
+"""`remove --driver` on a bare host that rigwright gave a driver and a CUDA toolkit, while a person's package needs a
+part of them."""
 
 from __future__ import annotations
 

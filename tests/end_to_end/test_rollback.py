@@ -1,4 +1,5 @@
-"""`rollback` on a provisioned host: typed again it changes nothing, two at once do not meet, and its own run undoes it."""
+"""`rollback` on a provisioned host: typed again it changes nothing, two at once do not meet, and its own run undoes
+it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ OTHER_ID = "sudo sh -c 'echo 0123456789abcdef0123456789abcdef >/etc/machine-id'"
 
 @pytest.fixture
 def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]]:
-    """Yields --host and --inventory of a host with an older release of its driver, without CUDA; its boots are not tried."""
+    """Yields --host and --inventory of a host with an older release of its driver, without CUDA; its boots are not
+    tried."""
     server = Server(RIG, ssh)
     server.host, server.described = NAME, describe(RIG, NAME)
     server.boots(snapshots)

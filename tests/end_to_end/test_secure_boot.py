@@ -1,4 +1,5 @@
-"""Secure Boot on a simulated servbadge with Debian 12: refused, staged, confirmed at the console, and the module that DKMS built loads.
+"""Secure Boot on a simulated servbadge with Debian 12: refused, staged, confirmed at the console, and the module that
+DKMS built loads.
 
 shim, MokManager and mokutil are the lab's stand-ins (lab/power/mok.py).
 """
@@ -38,7 +39,8 @@ def provisioned(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 def made(host: dict[str, Any]) -> list[str]:
-    """Returns the subjects of the changes that the run made; a failed run's document also lists those still to be made."""
+    """Returns the subjects of the changes that the run made; a failed run's document also lists those still to be
+    made."""
     return [change["subject"] for change in host["changes"] if change["done"]]
 
 

@@ -1,7 +1,8 @@
-"""A site worker as docs/guide/rollouts.md sets it up: installed from wheels, a systemd unit, TLS. It is killed at rest and at work, and comes back.
+"""A site worker as docs/guide/rollouts.md sets it up: installed from wheels, a systemd unit, TLS. It is killed at rest
+and at work, and comes back.
 
-The commands, the certificates and the unit are those of the page. The worker and its scheduler are hosts of the lab, which have no network but the
-lab's; the controller is this machine.
+The commands, the certificates and the unit are those of the page. The worker and its scheduler are hosts of the lab,
+which have no network but the lab's; the controller is this machine.
 """
 
 from __future__ import annotations
@@ -154,7 +155,8 @@ def is_killed_and_started_again(name: str, service: str) -> None:
 
 
 def unit(role: str, address: str) -> str:
-    """Returns the page's unit for a role, without sudo's password; of the scheduler with the changes that the page names."""
+    """Returns the page's unit for a role, without sudo's password; of the scheduler with the changes that the page
+    names."""
     text = re.sub(r"^Environment=RIGWRIGHT_BECOME.*\n", "", block("[Unit]"), flags=re.MULTILINE)
     if role == "worker":
         return text.replace("tls://10.0.0.5:8786", address)
@@ -232,14 +234,16 @@ def test_the_worker_is_killed_at_work(site: Site) -> None:
 
 
 def test_the_scheduler_is_restarted(site: Site) -> None:
-    """The worker ends or connects again; in both cases it is at the new scheduler after a while, without anybody's help."""
+    """The worker ends or connects again; in both cases it is at the new scheduler after a while, without anybody's
+    help."""
     is_killed_and_started_again(SCHEDULER, "rigwright-scheduler")
     until(lambda: site.registered() == 1, "the worker is at the new scheduler")
     assert site.end(site.start("provision", *site.play("third", 1))) == dict.fromkeys(TARGETS, "changed")
 
 
 def test_a_plan_of_a_gpu_machine_is_that_of_the_controller(site: Site) -> None:
-    """The worker reads a hundred facts and resolves the driver with its own catalogue and templates. The machine is the worker's own host."""
+    """The worker reads a hundred facts and resolves the driver with its own catalogue and templates. The machine is the
+    worker's own host."""
     here = inventory(site.folder / "here", **{WORKER: {}})
     there = inventory(
         site.folder / "there", **{WORKER: {"ansible_ssh_private_key_file": None, "ssh_known_hosts": None}}

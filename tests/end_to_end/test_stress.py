@@ -1,4 +1,5 @@
-"""`stress` on a servbadge: a healthy host, every fault by its name, a GPU that is lost in the middle, and what is refused."""
+"""`stress` on a servbadge: a healthy host, every fault by its name, a GPU that is lost in the middle, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def host(snapshots: Path, ssh: Ssh) -> Iterator[str]:
 
 @pytest.fixture
 def healed(host: str, ssh: Ssh) -> Iterator[str]:
-    """Yields the name of the host, whose faults end with the test. With a boot a lost GPU comes back, and the kernel log forgets it."""
+    """Yields the name of the host, whose faults end with the test. With a boot a lost GPU comes back, and the kernel
+    log forgets it."""
     yield host
     inject.heal(host, "", print)
     hw_state.edit(switch.get(host).hw, volatile={"supply1.out": "", "supply2.out": ""})

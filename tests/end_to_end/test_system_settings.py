@@ -1,4 +1,5 @@
-"""CPU governor, limits of processes and huge pages on one host: from the plan to `remove`. Governor and huge pages are simulated.
+"""CPU governor, limits of processes and huge pages on one host: from the plan to `remove`. Governor and huge pages are
+simulated.
 
 The limits are real, so they stay below those of the machine that runs the lab: `memlock: unlimited` is not tried here.
 """

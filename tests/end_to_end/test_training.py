@@ -1,4 +1,5 @@
-"""The training environment on a servbadge, from an index on the host with a stand-in for torch: made once, proved, refused, removed; and `train.smoke`."""
+"""The training environment on a servbadge, from an index on the host with a stand-in for torch: made once, proved,
+refused, removed; and `train.smoke`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`try` on a rig-3090: a driver that hangs is measured, refused and taken back; a kernel command line that is faster is kept."""
+"""`try` on a rig-3090: a driver that hangs is measured, refused and taken back; a kernel command line that is faster is
+kept."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ STATE = f"cat /sys/module/nvidia/version; {PACKAGES}; sed 's/ panic=60 rigwright
 def folder(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[Path]:
     """Yields the inventory of a provisioned host without CUDA and without words for its kernel.
 
-    Its limit is above what the products draw: below it, they would slow down where a faster all-reduce leaves the GPUs busier.
+    Its limit is above what the products draw: below it, they would slow down where a faster all-reduce leaves the GPUs
+    busier.
     """
     server = Server(RIG, ssh)
     server.host, server.described = NAME, describe(RIG, NAME)

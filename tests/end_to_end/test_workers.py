@@ -1,4 +1,5 @@
-"""Plans and changes hosts with the workers of a Dask scheduler on loopback; a worker, the scheduler or the controller is killed during the run."""
+"""Plans and changes hosts with the workers of a Dask scheduler on loopback; a worker, the scheduler or the controller
+is killed during the run."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def _said(ssh: Ssh, name: str) -> list[str]:
 def test_who_is_killed_every_host_does_each_step_and_says_so(
     site_hosts: dict[str, str], ssh: Ssh, tmp_path: Path, killed: str
 ) -> None:
-    """Real hosts, with their own system logs. A step that was cut may be begun again, by the next attempt; none is after it was done."""
+    """Real hosts, with their own system logs. A step that was cut may be begun again, by the next attempt; none is
+    after it was done."""
     way = {"ansible_user": "ubuntu", "ansible_ssh_private_key_file": str(SSH_KEY), "ssh_known_hosts": str(KNOWN_HOSTS)}
     hosts = {name: {"ansible_host": address} for name, address in site_hosts.items()}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": way}}))

@@ -1,6 +1,7 @@
 """The ways forward of a host and their ways back: what a host is given, what is done, and what it must be afterwards.
 
-sudo .venv/bin/python -m tests.end_to_end.way_back         prints the table of docs/guide/rollback.md from .lab/way-back.jsonl
+sudo .venv/bin/python -m tests.end_to_end.way_back         prints the table of docs/guide/rollback.md from
+.lab/way-back.jsonl
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Host:
         return "--host", self.machine.name, "--inventory", made
 
     def does(self, task: str, *words: str, code: int = 0, **changed: Any) -> dict[str, Any]:
-        """Runs a command that must end with that code; returns the host's part of its document, with `run` beside it."""
+        """Runs a command that must end with that code; returns the host's part of its document, with `run` beside
+        it."""
         began = time.monotonic()
         made = document(task, *self.inventory(**changed), *words, deadline=900)
         self.seconds += time.monotonic() - began

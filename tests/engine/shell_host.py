@@ -1,4 +1,5 @@
-"""A host that is this machine's shell in a temporary folder: its systemd runs a unit at once, and a test sets its clocks and boot id."""
+"""A host that is this machine's shell in a temporary folder: its systemd runs a unit at once, and a test sets its
+clocks and boot id."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class Host(Transport):
         (self.folder / "uptime").write_text(f"{up_s:.2f} 1.00\n")
 
     def state(self, name: str, text: str) -> None:
-        """Sets what systemctl answers: `unit`, `units`, `system`; `silent` makes it fail; with `never-ends` jobs do not end."""
+        """Sets what systemctl answers: `unit`, `units`, `system`; `silent` makes it fail; with `never-ends` jobs do not
+        end."""
         (self.folder / "state" / name).write_text(text)
 
     @property

@@ -1,4 +1,5 @@
-"""A command that goes on after the reboot of its own machine: its program, its bounds, and what is refused before the first change."""
+"""A command that goes on after the reboot of its own machine: its program, its bounds, and what is refused before the
+first change."""
 
 from __future__ import annotations
 

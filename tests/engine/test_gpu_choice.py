@@ -28,7 +28,8 @@ def at(number: int, *bridges: str, root: str = "pci0000:00", node: int | None = 
 
 
 def of_rig(name: str, wanted: int, links_down: tuple[str, ...] = ()) -> list[str]:
-    """Returns the positions that are chosen on a machine of the catalogue, whose GPUs are far from each other but for its NVLinks."""
+    """Returns the positions that are chosen on a machine of the catalogue, whose GPUs are far from each other but for
+    its NVLinks."""
     rig = catalogue.rig(name, "test")
     positions = list(rig.gpus)
     bus = {position: f"0000:{number:02x}:00.0" for number, position in enumerate(positions, 1)}
@@ -136,7 +137,8 @@ NOW = datetime.datetime(2026, 11, 23, 12, tzinfo=datetime.timezone.utc)
 def measured(
     nccl: dict[str, float | None], copies: float | None = 9.0, at: str = "2026-11-20T11:00:00+00:00"
 ) -> dict[frozenset[str], DatedPair]:
-    """Returns the figures of pairs of GPUs, `1-3` for those on bus 1 and 3; pairs that are not named have no figures."""
+    """Returns the figures of pairs of GPUs, `1-3` for those on bus 1 and 3; pairs that are not named have no
+    figures."""
     pairs = {tuple(f"GPU-{number}" for number in name.split("-")): speed for name, speed in nccl.items()}
     return {frozenset(pair): DatedPair(at, PairFigures(pair, speed, copies, "535.1")) for pair, speed in pairs.items()}  # type: ignore[arg-type]
 

@@ -32,7 +32,8 @@ def test_a_job_ends_with_its_result(tmp_path: Path) -> None:
 
 
 def test_a_silent_job_is_said_to_be_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DKMS prints nothing while it compiles. Here a minute passes at each look at the clock, and the unit goes after some looks."""
+    """DKMS prints nothing while it compiles. Here a minute passes at each look at the clock, and the unit goes after
+    some looks."""
     host, looks, lines = Host(tmp_path), iter(range(99)), list[str]()
     clock = itertools.count(0, 60)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
@@ -51,7 +52,8 @@ def test_a_silent_job_is_said_to_be_at_work(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_pipe_ends_its_writer_as_in_a_shell(tmp_path: Path) -> None:
-    """systemd ignores SIGPIPE in services unless told otherwise; then dkms complains of broken pipes (`echo: write error`)."""
+    """systemd ignores SIGPIPE in services unless told otherwise; then dkms complains of broken pipes (`echo: write
+    error`)."""
     host = Host(tmp_path)
     begun: list[str] = []
     real = host._answer
@@ -68,7 +70,8 @@ def test_a_job_whose_unit_is_gone_has_no_result(tmp_path: Path) -> None:
 
 
 def test_a_reboot_by_hand_is_told_with_its_time(tmp_path: Path) -> None:
-    """The unit ends before the connection does: the machine is stopping. Then it does not answer, then it has booted."""
+    """The unit ends before the connection does: the machine is stopping. Then it does not answer, then it has
+    booted."""
     host, calls = Host(tmp_path), iter(range(9))
 
     def after(_result: Result) -> None:

@@ -1,4 +1,5 @@
-"""A kernel that unattended-upgrades installed between the plan and its application: provision plans again, on the host as it is then."""
+"""A kernel that unattended-upgrades installed between the plan and its application: provision plans again, on the host
+as it is then."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ STEPS = {"Kernel headers": "kernel.headers_installed", "Next boot is safe": "reb
 
 
 class Box:
-    """A host that runs the old kernel with the driver of before; a reboot loads the new one. `builds`: DKMS builds for new headers."""
+    """A host that runs the old kernel with the driver of before; a reboot loads the new one. `builds`: DKMS builds for
+    new headers."""
 
     def __init__(self, builds: bool) -> None:
         self.builds, self.boots = builds, 0
@@ -133,7 +135,8 @@ def test_a_module_that_was_not_built_is_named_before_the_reboot(monkeypatch: pyt
 
 
 def test_the_kernel_that_runs_is_kept_and_not_the_one_that_was_upgraded_to() -> None:
-    """The trial reads grub.cfg at the first change: its default is the new kernel then, and the entry to go back to loads the old one."""
+    """The trial reads grub.cfg at the first change: its default is the new kernel then, and the entry to go back to
+    loads the old one."""
     box = Box(builds=True)
     box.upgraded()
     transport: Any = FakeTransport(box.answer)

@@ -33,7 +33,8 @@ def test_the_message_about_another_run() -> None:
 @pytest.mark.parametrize("owner", ["@" * 60_000, "a@" * 30_000, "a " * 30_000, "a@a 1 " + "1" * 60_000])
 @pytest.mark.parametrize("begin", ["", "a ", "12 600 busy a "])
 def test_an_owner_without_end_is_refused_at_once(begin: str, owner: str) -> None:
-    """Hostile: an expression that tries every @ for every beginning takes minutes, and stops the threads of the other hosts."""
+    """Hostile: an expression that tries every @ for every beginning takes minutes, and stops the threads of the other
+    hosts."""
     transport = FakeTransport(lambda _cmd: Result(75, (begin + owner).encode()))
     started = time.thread_time()
     assert not run_owner.ended(begin + owner)
@@ -137,7 +138,8 @@ def test_a_damaged_token_file_stops_nobody(tmp_path: Path, text: str) -> None:
 def test_a_second_attempt_takes_the_host_over_and_the_first_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An order that a lost worker had is given to another one, on another machine: nobody there knows whether the first still works."""
+    """An order that a lost worker had is given to another one, on another machine: nobody there knows whether the first
+    still works."""
     host = Host(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
@@ -186,7 +188,8 @@ def test_the_token_tells_two_attempts_of_one_process_apart(tmp_path: Path) -> No
 
 
 def test_a_run_that_another_one_continues_gets_no_lease_any_more(tmp_path: Path) -> None:
-    """The orders of a controller that was killed are still with the workers; they must not undo what its successor did."""
+    """The orders of a controller that was killed are still with the workers; they must not undo what its successor
+    did."""
     host = Host(tmp_path)
     lease.take(host, "gpu01", "2", ("0", "1", "2")).release()
     for run in ("0", "1"):

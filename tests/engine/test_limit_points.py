@@ -1,4 +1,5 @@
-"""The points of a sweep over limits: which are tried, where the supplies end, which three are named, and the line for the inventory."""
+"""The points of a sweep over limits: which are tried, where the supplies end, which three are named, and the line for
+the inventory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The plan of a sweep over limits: ranges, groups of models, notes and what is refused; and a GPU that is lost in the middle."""
+"""The plan of a sweep over limits: ranges, groups of models, notes and what is refused; and a GPU that is lost in the
+middle."""
 
 from __future__ import annotations
 

@@ -229,7 +229,8 @@ def test_a_connection_that_drops_while_it_starts(tmp_path: Path) -> None:
 
 
 def test_what_runs_afterwards(tmp_path: Path) -> None:
-    """It runs when the program has ended, and systemd is told to run it at the end of the unit; the file that watchers touch is there."""
+    """It runs when the program has ended, and systemd is told to run it at the end of the unit; the file that watchers
+    touch is there."""
     host = Host(tmp_path)
     run = tmp_path / "bin" / "systemd-run"
     run.write_text(run.read_text().replace("#!/bin/sh\n", '#!/bin/sh\nprintf "%s\\n" "$@" >"$STATE.words"\n', 1))

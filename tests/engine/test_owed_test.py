@@ -1,4 +1,5 @@
-"""The record of an owed peer-to-peer test: its scripts run in a shell, with a temporary folder in place of the host's."""
+"""The record of an owed peer-to-peer test: its scripts run in a shell, with a temporary folder in place of the
+host's."""
 
 from __future__ import annotations
 

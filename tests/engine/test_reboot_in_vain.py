@@ -1,4 +1,5 @@
-"""A reboot that did not help is not made again: neither by the same run nor by the next one, until what boots has changed."""
+"""A reboot that did not help is not made again: neither by the same run nor by the next one, until what boots has
+changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A run that was killed after it ordered a reboot: the next command waits for the host; any other unreachable host is an error at once."""
+"""A run that was killed after it ordered a reboot: the next command waits for the host; any other unreachable host is
+an error at once."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ HOST = Host("box/1", (), {"ansible_host": "192.0.2.7"})
 
 
 class Box(FakeTransport):
-    """A host that answers as a list says: `down`, `same boot`, `going down`, `ends` (no answer), `refuses` and `refuses in the trial`
-    (root), `up` (another boot), or an error; the last one for ever."""
+    """A host that answers as a list says: `down`, `same boot`, `going down`, `ends` (no answer), `refuses` and `refuses
+    in the trial` (root), `up` (another boot), or an error; the last one for ever."""
 
     def __init__(self, *states: str | Exception) -> None:
         super().__init__(self.answer)
@@ -89,7 +90,8 @@ def test_a_session_that_the_shutdown_ends_is_no_error(told: list[Event]) -> None
 
 
 def test_root_that_is_refused_is_asked_for_again(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule of sudo may be late; in a boot that stays that is an error after a while, and one that is tried is followed by another."""
+    """A rule of sudo may be late; in a boot that stays that is an error after a while, and one that is tried is
+    followed by another."""
     reboot_order.record(HOST, "20261122-1", "boot-1", 900)
     connects(Box("down", *["refuses"] * 20, "up"), told)
     began, now = time.time(), [0.0]

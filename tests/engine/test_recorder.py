@@ -22,7 +22,8 @@ ENDED = ALIVE.replace(f" {os.getpid()} ", " 4194399 ")
 
 
 class At:
-    """A host on which a recorder is at work, with `beside` the stress too. `name`: the folder of a recorder that starts, "" for none."""
+    """A host on which a recorder is at work, with `beside` the stress too. `name`: the folder of a recorder that
+    starts, "" for none."""
 
     def __init__(self, owner: str, key: str, *, beside: bool) -> None:
         programs = [("rigwright-recorder", "recorder", key), ("rigwright-p2p", "stress", "a1")][: 1 + beside]

@@ -1,4 +1,5 @@
-"""What a run records on a host is recorded in the script of its first change, once; that it ended, with the release of the lease."""
+"""What a run records on a host is recorded in the script of its first change, once; that it ended, with the release of
+the lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A reboot that starts what runs already: ECC is set, the host reboots once and without a trial, and the mode is in force."""
+"""A reboot that starts what runs already: ECC is set, the host reboots once and without a trial, and the mode is in
+force."""
 
 from __future__ import annotations
 

@@ -176,7 +176,8 @@ def test_a_host_that_is_gone_keeps_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", [b"a\n" * 200_000, b"a" * 4_000_000, b"a@" * 500_000 + b"\n"])
 def test_an_answer_without_end_does_not_end_the_run(answer: bytes) -> None:
-    """The owners that a host names are read before anything is known about the host; no answer raises, or takes long."""
+    """The owners that a host names are read before anything is known about the host; no answer raises, or takes
+    long."""
     transport = FakeTransport(lambda _cmd: Result(0, answer))
     run = HostRun(Host("host", (), {}), transport, Options("a"), lambda _: None, RunState(threading.Semaphore()))
     run.untidy = True

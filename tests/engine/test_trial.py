@@ -1,4 +1,5 @@
-"""A boot that is tried once: what keeps it from being tried, what GRUB boots with rigwright's block, and what a failed trial says."""
+"""A boot that is tried once: what keeps it from being tried, what GRUB boots with rigwright's block, and what a failed
+trial says."""
 
 from __future__ import annotations
 
@@ -455,7 +456,8 @@ def test_the_plan_says_whether_the_boot_is_tried() -> None:
 
 
 def test_the_plan_says_what_becomes_of_what_was_kept_and_is_not_needed() -> None:
-    """The inventory was changed back before the boot: the next run takes the entry away, unless another boot has failed."""
+    """The inventory was changed back before the boot: the next run takes the entry away, unless another boot has
+    failed."""
     kept = replace(ended(), stage="prepared")
     planned = announced(None, trial=kept, due=False)
     assert (planned.status, planned.changes[0].before) == ("pending", "not booted")
@@ -546,7 +548,8 @@ def applied(
 
 @pytest.mark.parametrize("stage", ["", "none"])
 def test_what_ran_before_stays_the_default_while_grub_cfg_starts_another_kernel(stage: str) -> None:
-    """A trial of a new kernel failed, and nothing is left to do on the kernel of before: the new one must not boot next."""
+    """A trial of a new kernel failed, and nothing is left to do on the kernel of before: the new one must not boot
+    next."""
     transport, result = applied(BACK, config(entry(NEW), entry(name="old")), stage)
     assert result.error is None
     assert script(BLOCK_SCRIPT) not in transport.ran
@@ -610,7 +613,8 @@ def test_a_trial_in_which_gpus_do_not_start_has_the_driver_s_own_sentence() -> N
 def test_gpus_are_those_of_the_state_that_the_change_leads_to(
     answering: int | None, gpus_after: int | None, on_host: int | None, why: tuple[str, ...]
 ) -> None:
-    """`answering`: before the change; `gpus_after`: in the state that it leads to; `on_host`: in the trial; None: without a driver."""
+    """`answering`: before the change; `gpus_after`: in the state that it leads to; `on_host`: in the trial; None:
+    without a driver."""
     plugins.known("operations")
     row = "0, GPU-{0}, 0000:0{0}:00.0, V, Enabled, 300, 100, 300, 300, 877, 1530, 877, 1530"
     smi = (
@@ -757,7 +761,8 @@ def test_the_records_are_listed_before_the_trial_is_chosen(tmp_path: Path) -> No
 
 
 def watch(folder: Path, programs: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs the program that watches a trial, without its end, which reboots, with other programs in place of systemd's."""
+    """Runs the program that watches a trial, without its end, which reboots, with other programs in place of
+    systemd's."""
     whole = SHIPPED.render("trial/watch.sh.j2", {"folder": str(folder / "disk/trial")})
     text, end, _ = whole.partition("[ ! -e /run/rigwright/trial-healthy ] || exit 0\n")
     assert end

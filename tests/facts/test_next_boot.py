@@ -1,4 +1,5 @@
-"""What rows of the fact next_boot.conditions make of the programs' words, as Debian 12 and 13, Ubuntu 22.04 and 24.04 print them."""
+"""What rows of the fact next_boot.conditions make of the programs' words, as Debian 12 and 13, Ubuntu 22.04 and 24.04
+print them."""
 
 from __future__ import annotations
 
@@ -184,7 +185,8 @@ def test_patterns_of_sshd(pattern: str, name: str, fits: bool) -> None:
 
 
 def test_a_hostile_pattern_takes_no_time() -> None:
-    """Sixteen stars and a name that does not fit: `.*` for each star tries every place of every star, and does not end within seconds."""
+    """Sixteen stars and a name that does not fit: `.*` for each star tries every place of every star, and does not end
+    within seconds."""
     began = time.thread_time()
     assert not next_boot._fits("*a" * 16 + "b", "a" * 32)
     assert time.thread_time() - began < 1

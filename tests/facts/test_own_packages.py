@@ -1,4 +1,5 @@
-"""The record of rigwright's packages on a host, kept by the real shell functions beside stand-ins of dpkg-query and apt-mark."""
+"""The record of rigwright's packages on a host, kept by the real shell functions beside stand-ins of dpkg-query and
+apt-mark."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ BEFORE = {"bash": "manual", "libc6": "auto", "make": "auto"}
 
 @pytest.fixture(name="host")
 def _host(tmp_path: Path) -> Path:
-    """The folder of a host's state, with the programs that tell its packages from the files `packages.now` and `auto.now`."""
+    """The folder of a host's state, with the programs that tell its packages from the files `packages.now` and
+    `auto.now`."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in {

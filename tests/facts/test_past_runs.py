@@ -11,8 +11,8 @@ from rigwright.facts.run_record import Run
 
 
 def runs(*given: str, by: str = "") -> tuple[Run, ...]:
-    """Returns runs from words: `a`; `b>a`, a rollback to before a; `c!`, which did not end; `d?`, a try that is not decided;
-    `e~`, under another machine-id. `by`: the process of
+    """Returns runs from words: `a`; `b>a`, a rollback to before a; `c!`, which did not end; `d?`, a try that is not
+    decided; `e~`, under another machine-id. `by`: the process of
     the tries."""
     made = []
     for number, word in enumerate(given, 1):

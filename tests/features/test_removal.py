@@ -1,4 +1,5 @@
-"""Each feature can be deleted: what is left imports, lists its commands, plans, verifies, and refuses the operations that are gone."""
+"""Each feature can be deleted: what is left imports, lists its commands, plans, verifies, and refuses the operations
+that are gone."""
 
 from __future__ import annotations
 

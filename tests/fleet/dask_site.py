@@ -24,7 +24,8 @@ if os.environ.get("DISK_HOSTS"):
 
 
 class Site:
-    """The processes; `folder` has the inventory hosts.yml and the playbook play.yml. `variables`: of the workers, besides the environment."""
+    """The processes; `folder` has the inventory hosts.yml and the playbook play.yml. `variables`: of the workers,
+    besides the environment."""
 
     def __init__(self, folder: Path, slice_size: int, **variables: str) -> None:
         self.folder, self.slice_size, self.variables = folder, slice_size, variables

@@ -25,7 +25,8 @@ PLAY = "- name: P\n  hosts: all\n  tasks:\n    - name: Room\n      file.director
 
 @dataclass
 class Fleet:
-    """The hosts that have their folder (in the order of making), that cannot make it, and that do not answer. `gpus`: of each host."""
+    """The hosts that have their folder (in the order of making), that cannot make it, and that do not answer. `gpus`:
+    of each host."""
 
     folder: Path
     names: tuple[str, ...]

@@ -1,4 +1,5 @@
-"""The actions of `try` when something goes wrong: what is raised, what is part of the Attempt, and what is said about the host."""
+"""The actions of `try` when something goes wrong: what is raised, what is part of the Attempt, and what is said about
+the host."""
 
 from __future__ import annotations
 

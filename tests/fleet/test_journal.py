@@ -1,4 +1,5 @@
-"""The journal of rollouts: what it keeps when a process is killed, and a file that is locked, full, damaged, foreign or newer."""
+"""The journal of rollouts: what it keeps when a process is killed, and a file that is locked, full, damaged, foreign or
+newer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The scheduler, a worker and the controller are killed while slices of hosts are changed: every host is changed once, by its own logs."""
+"""The scheduler, a worker and the controller are killed while slices of hosts are changed: every host is changed once,
+by its own logs."""
 
 from __future__ import annotations
 

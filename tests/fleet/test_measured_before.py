@@ -1,4 +1,5 @@
-"""What earlier stresses and peer-to-peer tests measured of a machine's GPUs: written to the history, read from it, and its differences."""
+"""What earlier stresses and peer-to-peer tests measured of a machine's GPUs: written to the history, read from it, and
+its differences."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def test_the_reason_that_counts_is_the_most_frequent_one(reasons: dict[str, floa
 
 
 def p2p_kept(quick: bool = False, **of_pair: Any) -> Any:
-    """Returns what the history keeps of a peer-to-peer test of two GPUs; `of_pair` replaces results of the second direction."""
+    """Returns what the history keeps of a peer-to-peer test of two GPUs; `of_pair` replaces results of the second
+    direction."""
     document = json.loads((CASES / "p2p/pair.json").read_text()) | {"quick": quick}
     there = document["pairs"][0]
     back = there | {"from": 1, "to": 0} | {name: values and there[name] | values for name, values in of_pair.items()}

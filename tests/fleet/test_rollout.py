@@ -368,7 +368,8 @@ def test_a_journal_that_cannot_be_used_is_one_error_before_any_change(
 def test_a_journal_that_is_held_for_a_while_is_a_warning_and_is_written_later(
     gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hosts are being changed: the run must not end because of a file of this machine, or wait for it once for each host."""
+    """Hosts are being changed: the run must not end because of a file of this machine, or wait for it once for each
+    host."""
     monkeypatch.setattr(sqlite_files, "BUSY_S", 0.1)
 
     def before(name: str) -> None:

@@ -28,7 +28,8 @@ def history(tmp_path: Path) -> Any:
 
 
 def seen(number: int, **hosts: Any) -> dict[str, Any]:
-    """The document of run `r<number>` with these hosts: by name an identity, or a dictionary of values of the report."""
+    """The document of run `r<number>` with these hosts: by name an identity, or a dictionary of values of the
+    report."""
     document = run_of(number)
     (report,) = document["hosts"].values()
     parts = {

@@ -239,7 +239,8 @@ def test_without_the_library_a_vault_says_what_to_install(
 
 
 def test_what_is_not_used_is_not_imported(tmp_path: Path) -> None:
-    """Also with a secret in the inventory: reading and selecting imports neither subprocess nor Ansible, and makes no folder of Ansible's."""
+    """Also with a secret in the inventory: reading and selecting imports neither subprocess nor Ansible, and makes no
+    folder of Ansible's."""
     written(tmp_path, f"a: {tagged(CANARY)}\nb: !secret {{command: [pass, show, x]}}")
     code = (
         "import sys; before = set(sys.modules)\n"

@@ -1,4 +1,5 @@
-"""The guard as on a GPU host: over the simulated driver, and in this process with readings and a clock that the test gives."""
+"""The guard as on a GPU host: over the simulated driver, and in this process with readings and a clock that the test
+gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""limits_sweep.py as on a GPU host, over the simulated libraries: speeds follow the limits, which are as before at every end."""
+"""limits_sweep.py as on a GPU host, over the simulated libraries: speeds follow the limits, which are as before at
+every end."""
 
 from __future__ import annotations
 

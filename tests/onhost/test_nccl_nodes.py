@@ -1,4 +1,5 @@
-"""onhost/nccl_nodes.py: an all-reduce over three nodes, which are processes with the simulated NCCL; the bytes go over TCP."""
+"""onhost/nccl_nodes.py: an all-reduce over three nodes, which are processes with the simulated NCCL; the bytes go over
+TCP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""onhost/node_train.py: two nodes with a stand-in for the interpreter; marked `network` with the real torch on the processor."""
+"""onhost/node_train.py: two nodes with a stand-in for the interpreter; marked `network` with the real torch on the
+processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""recorder.py as on a GPU host, over the simulated driver: its samples, its journal, and what it does when a part of the machine hangs."""
+"""recorder.py as on a GPU host, over the simulated driver: its samples, its journal, and what it does when a part of
+the machine hangs."""
 
 from __future__ import annotations
 

@@ -165,7 +165,8 @@ def test_a_signal_ends_it_and_leaves_no_process(servbadge: Bare, folder: Path, t
 
 
 class Interrupted:
-    """Takes the place of the processes: each step answers at once, and a signal arrives in the stage whose step begins so."""
+    """Takes the place of the processes: each step answers at once, and a signal arrives in the stage whose step begins
+    so."""
 
     def __init__(self, program: Any, begins: str, tmp_path: Path) -> None:
         self.program, self.begins, self.folder = program, begins, str(tmp_path)
@@ -251,7 +252,8 @@ def test_words_that_cannot_be_meant(words: tuple[str, str], said: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
 def test_a_real_gpu(tmp_path: Path) -> None:
-    """Needs an NVIDIA GPU, its driver, cuBLAS and NCCL on this machine: pytest -m gpu. It sets no limit, and shows the document."""
+    """Needs an NVIDIA GPU, its driver, cuBLAS and NCCL on this machine: pytest -m gpu. It sets no limit, and shows the
+    document."""
     pynvml.nvmlInit()
     gpus = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
     before = [pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) for gpu in gpus]

@@ -1,4 +1,5 @@
-"""onhost/train_smoke.py: with a stand-in for the interpreter; marked `network` with the real torch on the processor; marked `gpu` on GPUs."""
+"""onhost/train_smoke.py: with a stand-in for the interpreter; marked `network` with the real torch on the processor;
+marked `gpu` on GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The script that installs packages keeps the driver's packages before it installs them: an installation that is cut keeps them too."""
+"""The script that installs packages keeps the driver's packages before it installs them: an installation that is cut
+keeps them too."""
 
 from __future__ import annotations
 

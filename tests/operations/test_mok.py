@@ -1,4 +1,5 @@
-"""The scripts of mok.enrolled: openssl makes a key where DKMS expects one; mokutil, a stand-in with its words, is given it."""
+"""The scripts of mok.enrolled: openssl makes a key where DKMS expects one; mokutil, a stand-in with its words, is given
+it."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_from_no_key_to_an_enrolled_one(machine: Machine) -> None:
-    """Made and staged, confirmed at the console, and then nothing is left to do. The key stays the one that DKMS uses."""
+    """Made and staged, confirmed at the console, and then nothing is left to do. The key stays the one that DKMS
+    uses."""
     first = machine.provision()
     assert first[0] == "no key"
     assert CONSOLE in first[1]

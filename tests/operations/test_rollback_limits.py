@@ -9,7 +9,8 @@ from rigwright.features.rollback.operations.limits import _LOCK
 
 
 def lock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs the script with a folder of this test in place of /run/rigwright, and an nvidia-smi that writes its words down."""
+    """Runs the script with a folder of this test in place of /run/rigwright, and an nvidia-smi that writes its words
+    down."""
     (folder / "bin").mkdir(exist_ok=True)
     program = folder / "bin/nvidia-smi"
     program.write_text(f'#!/bin/sh\necho "$*" >>{folder}/smi\n')

@@ -159,8 +159,8 @@ class Chromium:
     def hard_to_read(self, page: Path, width: int, scheme: str) -> list[Any]:
         """Returns the faults of a page with all its details open.
 
-        Faults are a page wider than the screen, a grid with a hole at its end, small text, too little contrast, network requests,
-        and errors of the browser.
+        Faults are a page wider than the screen, a grid with a hole at its end, small text, too little contrast, network
+        requests, and errors of the browser.
         """
         self.visit(page, width, scheme)
         self.value(_OPEN_ALL)

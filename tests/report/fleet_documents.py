@@ -163,7 +163,8 @@ _WRONG = {3: _limit, 5: away, 6: _hot, 14: _kernel, 21: _lost, 23: _kernel, 31: 
 
 
 def twelve() -> dict[str, Any]:
-    """Returns twelve machines: unreachable, lost, failed, drifting, never provisioned, hot, and one without an earlier report.
+    """Returns twelve machines: unreachable, lost, failed, drifting, never provisioned, hot, and one without an earlier
+    report.
 
     Their names have 60 characters and differ in the last two.
     """

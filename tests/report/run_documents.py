@@ -165,7 +165,8 @@ def healthy(**more: Any) -> dict[str, Any]:
 
 
 def stressed(host: dict[str, Any], without: int = 0, **more: Any) -> list[dict[str, Any]]:
-    """Returns the key `measured` of a host whose GPUs were stressed, but the last `without`; `more`: other figures of all."""
+    """Returns the key `measured` of a host whose GPUs were stressed, but the last `without`; `more`: other figures of
+    all."""
     gpus = host["machine"]["gpus"]
     figures = GpuFigures(
         "", "", 200.0, "535.261.03", "12.2", 600.0, {"fp32": 13.37, "fp16": 98.4, "fp64": 6.61}, {"fp32": 1312.0, "fp16": 1290.0, "fp64": 1400.0},

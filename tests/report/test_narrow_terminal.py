@@ -1,4 +1,5 @@
-"""What commands print on terminals of 40, 80 and 120 columns: no line is too wide, its rest is indented, words stay whole."""
+"""What commands print on terminals of 40, 80 and 120 columns: no line is too wide, its rest is indented, words stay
+whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The text of power.watch: what a terminal of 80 and of 120 columns shows, a line a second elsewhere, and the peaks at the end."""
+"""The text of power.watch: what a terminal of 80 and of 120 columns shows, a line a second elsewhere, and the peaks at
+the end."""
 
 from __future__ import annotations
 

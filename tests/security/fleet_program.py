@@ -2,9 +2,10 @@
 
     python -m tests.security.fleet_program FOLDER HOSTS provision --host all --yes ...
 
-A host begins its change when the file FOLDER/go exists; before that it writes FOLDER/begun-HOST. With FOLDER/deaf it does not notice
-that its connection is closed. With FOLDER/hold the history is written when that file is gone, and FOLDER/recording exists. With FOLDER/nobody the user has no entry in passwd and no HOME;
-with FOLDER/full no file can be written. With FOLDER/each signals that come together count one by one.
+A host begins its change when the file FOLDER/go exists; before that it writes FOLDER/begun-HOST. With FOLDER/deaf it
+does not notice that its connection is closed. With FOLDER/hold the history is written when that file is gone, and
+FOLDER/recording exists. With FOLDER/nobody the user has no entry in passwd and no HOME; with FOLDER/full no file can be
+written. With FOLDER/each signals that come together count one by one.
 """
 
 from __future__ import annotations

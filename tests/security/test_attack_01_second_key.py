@@ -1,4 +1,5 @@
-"""Attack 1: a key file with NVIDIA's key and a second one. Only the pinned key may sign packages. Real gpg, gpgv and apt."""
+"""Attack 1: a key file with NVIDIA's key and a second one. Only the pinned key may sign packages. Real gpg, gpgv and
+apt."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def _fingerprint(folder: Path, name: str) -> str:
 
 
 def _offered(tmp_path: Path, keys: Path, key_file: str, signer: str, more: bytes = b"") -> Result:
-    """The answer of a machine to which a mirror offers that key file and an InRelease by `signer`, with `more` at its end."""
+    """The answer of a machine to which a mirror offers that key file and an InRelease by `signer`, with `more` at its
+    end."""
     mirror = tmp_path / "mirror"
     mirror.mkdir()
     (mirror / "Packages").write_text("Package: a\nVersion: 1\nArchitecture: amd64\nFilename: ./a.deb\nSize: 1\n\n")
@@ -116,7 +118,8 @@ def test_the_keys_of_a_keyring_as_gpg_lists_them(keys: Path, tmp_path: Path) -> 
 
 
 def test_no_other_packet_comes_with_the_pinned_key(tmp_path: Path, keys: Path) -> None:
-    """Of a secret key sqv, which verifies for apt 3, accepts signatures too; a private packet stands for what nobody knows yet."""
+    """Of a secret key sqv, which verifies for apt 3, accepts signatures too; a private packet stands for what nobody
+    knows yet."""
     real = _exported(keys, "--export", "real")
     for number, more in enumerate(((keys / "second.secret").read_bytes(), b"\xfc\x03any" + real)):
         (keys / "more.asc").write_bytes(real + more)

@@ -1,4 +1,5 @@
-"""No address, user, port or path runs code on this machine, wherever it comes from: every one is checked in one place."""
+"""No address, user, port or path runs code on this machine, wherever it comes from: every one is checked in one
+place."""
 
 from __future__ import annotations
 
@@ -194,7 +195,8 @@ def test_what_people_use() -> None:
 
 
 def test_gateways_and_options_of_openssh(home: Path) -> None:
-    """ProxyJump with several gateways, users and ports; a gateway that all hosts have, also the gateway itself; none."""
+    """ProxyJump with several gateways, users and ports; a gateway that all hosts have, also the gateway itself;
+    none."""
     (home / ".ssh" / "config").write_text(
         "Host far\n  HostName 10.0.0.9\n  ProxyJump a@one:2201,ssh://two:2202\nHost two\n  User b\n  ProxyJump elsewhere\n"
         "Host direct\n  ProxyJump none\nHost *\n  ProxyJump gate\n  ForwardAgent $SSH_AUTH_SOCK\n  Port 24\n"

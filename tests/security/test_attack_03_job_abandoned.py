@@ -1,4 +1,5 @@
-"""A job that runs is never abandoned: an answer that nobody can read says neither that it ended nor that the host is free."""
+"""A job that runs is never abandoned: an answer that nobody can read says neither that it ended nor that the host is
+free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whatever becomes of the output: what was done to the hosts is recorded in the history and in --json, with its exit code."""
+"""Whatever becomes of the output: what was done to the hosts is recorded in the history and in --json, with its exit
+code."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ ENDINGS = (
 def test_whatever_ends_the_work_on_a_host_is_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: BaseException
 ) -> None:
-    """After the first change, in the middle of the second: the first is told as done, and the host is no pending one."""
+    """After the first change, in the middle of the second: the first is told as done, and the host is no pending
+    one."""
     fleet = fake_fleet.fleet(tmp_path, monkeypatch, "gpu1", "gpu2")
     tasks = "    - name: Other\n      file.directory: {path: /srv/other}\n"
     Path(fleet.playbook).write_text(fake_fleet.PLAY + tasks)

@@ -1,4 +1,5 @@
-"""SIGTERM and SIGHUP end a run as Ctrl-C does: changes in progress are finished, and the JSON document and the history tell how it ended."""
+"""SIGTERM and SIGHUP end a run as Ctrl-C does: changes in progress are finished, and the JSON document and the history
+tell how it ended."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def test_the_first_one_finishes_what_was_begun(tmp_path: Path, number: signal.Si
 
 @SIGNALS
 def test_the_second_one_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
-    """Also when the work on a host does not notice that its connection is closed. What was begun goes on there, and is told so."""
+    """Also when the work on a host does not notice that its connection is closed. What was begun goes on there, and is
+    told so."""
     (tmp_path / "deaf").touch()
     (tmp_path / "each").touch()
     run = Provision(tmp_path)
@@ -135,7 +137,8 @@ def test_a_second_one_while_the_end_is_recorded_does_not_wait(tmp_path: Path) ->
 def test_a_second_one_does_not_wait_for_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruptions: int
 ) -> None:
-    """What the worker has done is not known here: its host is no pending one, and no untouched one. The slice behind it was not begun."""
+    """What the worker has done is not known here: its host is no pending one, and no untouched one. The slice behind it
+    was not begun."""
     fleet = fake_fleet.fleet(tmp_path, monkeypatch, "gpu1", "gpu2")
     told, answer = threading.Event(), Future[str]()
 

@@ -80,7 +80,8 @@ def test_trust_records_no_revoked_key(home: Path, capsys: pytest.CaptureFixture[
 
 
 def test_an_authority_makes_no_plain_key_known(home: Path) -> None:
-    """OpenSSH accepts certificates by it, and no key, not even its own. The message says that they are not supported."""
+    """OpenSSH accepts certificates by it, and no key, not even its own. The message says that they are not
+    supported."""
     with machine(KEY, [MINE]) as there:
         file = known(home, there.line(KEY, "@cert-authority", "*"))
         error = refused(home, there)
@@ -90,7 +91,8 @@ def test_an_authority_makes_no_plain_key_known(home: Path) -> None:
 
 @pytest.mark.parametrize("as_list", [True, False])
 def test_revoked_host_keys_of_ssh_config(home: Path, as_list: bool) -> None:
-    """The file is a list of public keys, or what `ssh-keygen -k` makes; without it no key is allowed, as with OpenSSH."""
+    """The file is a list of public keys, or what `ssh-keygen -k` makes; without it no key is allowed, as with
+    OpenSSH."""
     public = home / "host.pub"
     public.write_text(f"{KEY.get_name()} {KEY.get_base64()} host\n")
     listed = public

@@ -1,4 +1,5 @@
-"""Attack 12: secrets of the inventory in orders to workers, in plans, in the history, in listings; and no other place for them."""
+"""Attack 12: secrets of the inventory in orders to workers, in plans, in the history, in listings; and no other place
+for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Attack 13: lines that only contain the URL of NVIDIA's repository were taken for that source. apt itself says what counts."""
+"""Attack 13: lines that only contain the URL of NVIDIA's repository were taken for that source. apt itself says what
+counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Attack 15: answers that need minutes of this process, or all of its memory, and stop the threads of the other hosts."""
+"""Attack 15: answers that need minutes of this process, or all of its memory, and stop the threads of the other
+hosts."""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ MOST_STOP_S = 0.1
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    """The processor time that a function takes, on a machine of usual speed. What is over MOST_S is taken again, twice at most: with the caches and the memory
-    of the machine full of the work of others it was three times as long, and an answer that is really slow stays slow."""
+    """The processor time that a function takes, on a machine of usual speed. What is over MOST_S is taken again, twice
+    at most: with the caches and the memory of the machine full of the work of others it was three times as long, and an
+    answer that is really slow stays slow."""
     taken = MOST_S
     for _ in range(3):
         begin = time.thread_time()
@@ -54,7 +56,8 @@ def _seconds(act: Callable[[], object]) -> float:
 
 
 def _long(before: str, again: str, size: int = SIZE) -> str:
-    """A text of that size: lines of the greatest length, each of which begins with `before` and goes on with `again`."""
+    """A text of that size: lines of the greatest length, each of which begins with `before` and goes on with
+    `again`."""
     line = (before + again * (LINE // len(again) + 1))[: LINE - 1] + "\n"
     return (line * (size // len(line) + 1))[:size]
 
@@ -75,8 +78,8 @@ def _answer(name: str) -> tuple[Any, Result]:
 
 
 def _texts(name: str, answer: str) -> dict[str, Callable[[int], str]]:
-    """Functions that make hostile answers of a length: the answer with a line that is cut and lengthened, and the worst cases of
-    every pattern in the module of the fact, alone and below the first line of the answer."""
+    """Functions that make hostile answers of a length: the answer with a line that is cut and lengthened, and the worst
+    cases of every pattern in the module of the fact, alone and below the first line of the answer."""
     lines = answer.split("\n")
     made: dict[str, Callable[[int], str]] = {
         "empty lines": lambda size: "\n" * size,
@@ -165,7 +168,8 @@ def test_no_answer_takes_a_fact_longer_than_a_second(name: str) -> None:
 
 
 def _stop(act: Callable[[], object]) -> float:
-    """The longest processor time between two calls or returns while a function acts: a call of C lets no other thread run before its end."""
+    """The longest processor time between two calls or returns while a function acts: a call of C lets no other thread
+    run before its end."""
     longest, last = 0.0, time.thread_time()
 
     def look(*_: object) -> None:

@@ -1,4 +1,5 @@
-"""An inventory cannot stop the machine that reads it: bytes, values and nesting of its files; its templates cannot leave the sandbox."""
+"""An inventory cannot stop the machine that reads it: bytes, values and nesting of its files; its templates cannot
+leave the sandbox."""
 
 from __future__ import annotations
 

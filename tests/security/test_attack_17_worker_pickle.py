@@ -1,4 +1,5 @@
-"""Attack 17: a worker's answer runs code in the controller. Answers are JSON texts that are checked; workers are reached over TLS."""
+"""Attack 17: a worker's answer runs code in the controller. Answers are JSON texts that are checked; workers are
+reached over TLS."""
 
 from __future__ import annotations
 
@@ -180,7 +181,8 @@ PAGE = (ROOT / "docs" / "guide" / "rollouts.md").read_text(encoding="utf-8")
 
 @contextmanager
 def tls_cluster(folder: Path) -> Iterator[str]:
-    """Yields the address of a scheduler with one worker, with the certificates and settings that docs/guide/rollouts.md makes."""
+    """Yields the address of a scheduler with one worker, with the certificates and settings that docs/guide/rollouts.md
+    makes."""
     block = re.search(r"( +umask 077\n(?: +.*\n)+)", PAGE)
     assert block
     subprocess.run(["sh", "-ec", block[1]], cwd=folder, check=True, capture_output=True)
@@ -221,7 +223,8 @@ def bomb(file: str) -> Any:
 
 
 def test_tls_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work goes to a worker over TLS and its answer comes back; a result that is a pickle is not read; others get no connection."""
+    """Work goes to a worker over TLS and its answer comes back; a result that is a pickle is not read; others get no
+    connection."""
     import dask
 
     ours, others = tmp_path / "ours", tmp_path / "others"

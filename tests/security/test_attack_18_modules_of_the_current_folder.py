@@ -1,4 +1,5 @@
-"""Attack 18: an inventory directory has a file pip.py, which Python imported when a user in that directory fetched wheels."""
+"""Attack 18: an inventory directory has a file pip.py, which Python imported when a user in that directory fetched
+wheels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Attack 19: a user of the host puts a link where root is about to write in a folder of that user, and gets another file.
+"""Attack 19: a user of the host puts a link where root is about to write in a folder of that user, and gets another
+file.
 
 A folder that everybody may change stands for that of another user, so that the tests need no root.
 """

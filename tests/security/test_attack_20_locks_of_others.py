@@ -1,4 +1,5 @@
-"""Attack 20: a user of the host without any rights opened a lock of rigwright, held it, and so kept every run from the host."""
+"""Attack 20: a user of the host without any rights opened a lock of rigwright, held it, and so kept every run from the
+host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Attack 21: a user of the host named a process that uses a GPU so that nobody could read which processes use the GPUs."""
+"""Attack 21: a user of the host named a process that uses a GPU so that nobody could read which processes use the
+GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Attack 22: a host said that a packet of 4 GiB follows, before anything of it was verified; all of it was collected in the memory."""
+"""Attack 22: a host said that a packet of 4 GiB follows, before anything of it was verified; all of it was collected in
+the memory."""
 
 from __future__ import annotations
 

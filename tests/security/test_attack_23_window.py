@@ -1,4 +1,5 @@
-"""Attack 23: a host sent more than the window of its channel allows; it was kept in the memory, and neither the time limit nor Ctrl-C ended it."""
+"""Attack 23: a host sent more than the window of its channel allows; it was kept in the memory, and neither the time
+limit nor Ctrl-C ended it."""
 
 from __future__ import annotations
 

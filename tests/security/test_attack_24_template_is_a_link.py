@@ -1,4 +1,5 @@
-"""Attack 24: a template of a colleague's inventory that is a link to a private file of the person who runs rigwright."""
+"""Attack 24: a template of a colleague's inventory that is a link to a private file of the person who runs
+rigwright."""
 
 from __future__ import annotations
 

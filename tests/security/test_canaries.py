@@ -1,4 +1,5 @@
-"""Canaries: a different secret in every kind of place; afterwards none of them is in anything that a run writes or shows.
+"""Canaries: a different secret in every kind of place; afterwards none of them is in anything that a run writes or
+shows.
 
 tests/end_to_end/test_canaries_on_a_host.py does the same on a simulated host.
 """

@@ -1,4 +1,5 @@
-"""`sudo scripts/demo`: root runs nothing that a third person can replace, follows no link, removes only what it recorded."""
+"""`sudo scripts/demo`: root runs nothing that a third person can replace, follows no link, removes only what it
+recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Everything that is downloaded is proved by a hash or a signature before it is used; every place that downloads is listed here."""
+"""Everything that is downloaded is proved by a hash or a signature before it is used; every place that downloads is
+listed here."""
 
 from __future__ import annotations
 
@@ -55,11 +56,13 @@ _DOWNLOADS = re.compile(
     r"urllib\.request|\[\"mmdebstrap\"|/ \"pip\"|\"pip\", \"|^\s*pip install|\"pip_audit\"|/uv\" pip|apt-helper -|curl -fsS \"|-m pip (install -|-[^>]* download )"
     r"|(?<!sudo )apt-get -?[^'`]*(-q|\$private|-f install >)|\"apt-get\", \"-q\""
 )
-"""A line of a program that starts a download. Texts that tell a person what to type have `sudo` or a shorter command."""
+"""A line of a program that starts a download. Texts that tell a person what to type have `sudo` or a shorter
+command."""
 
 
 def test_every_file_that_downloads_is_listed() -> None:
-    """A new download needs an entry, and so the thought of what proves it. Texts for people (fix, cause) are not commands."""
+    """A new download needs an entry, and so the thought of what proves it. Texts for people (fix, cause) are not
+    commands."""
     tracked = subprocess.run(
         ["git", "ls-files", "-z", "rigwright", "lab", "onhost", "scripts", "tasks.py"],
         cwd=ROOT,
@@ -86,7 +89,8 @@ SDIST = {
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Returns a folder that is pip's only source: `wanted` as source, and `builder`, which no hash names and which leaves `ran`."""
+    """Returns a folder that is pip's only source: `wanted` as source, and `builder`, which no hash names and which
+    leaves `ran`."""
     folder = tmp_path / "index"
     folder.mkdir()
     with tarfile.open(folder / "wanted-1.0.tar.gz", "w:gz") as archive:

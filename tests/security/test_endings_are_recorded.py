@@ -1,4 +1,5 @@
-"""A controller that cannot keep what it should: the run is done, its exit code is true, and one message says what is missing."""
+"""A controller that cannot keep what it should: the run is done, its exit code is true, and one message says what is
+missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The supply chain of Python packages: scripts/lock installs its tools by hash, and an audit that did not happen is no success."""
+"""The supply chain of Python packages: scripts/lock installs its tools by hash, and an audit that did not happen is no
+success."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Nothing is sent to a host or gateway before its host key is accepted: no user, no key, no password, no question to the agent."""
+"""Nothing is sent to a host or gateway before its host key is accepted: no user, no key, no password, no question to
+the agent."""
 
 from __future__ import annotations
 

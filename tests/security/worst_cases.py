@@ -16,7 +16,8 @@ _TRIED = "a0 -_:.x/\t[]()\"'=,;#|<A9"
 
 
 def worst_cases(pattern: str, flags: int = 0) -> set[tuple[str, str]]:
-    """Beginnings and what follows them again and again: a near match, and all that can be repeated after all that comes before it."""
+    """Beginnings and what follows them again and again: a near match, and all that can be repeated after all that comes
+    before it."""
     found: set[tuple[str, str]] = set()
     for branch in range(2):
         near = _sample(parser.parse(pattern, flags), "", found, branch)

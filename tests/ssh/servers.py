@@ -1,4 +1,5 @@
-"""ssh servers of paramiko on the loopback: what all of them do, and one that lets every key log in and forwards connections."""
+"""ssh servers of paramiko on the loopback: what all of them do, and one that lets every key log in and forwards
+connections."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ def serving(
     interface: Callable[[paramiko.Transport, socket.socket], paramiko.ServerInterface],
     configure: Callable[[Any], None] = lambda _transport: None,
 ) -> Iterator[int]:
-    """Yields the port of a server with a host key. `interface` makes what answers a new connection; `configure` changes the server's
-    side of it before it begins."""
+    """Yields the port of a server with a host key. `interface` makes what answers a new connection; `configure` changes
+    the server's side of it before it begins."""
     transports: list[paramiko.Transport] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -45,7 +46,8 @@ def serving(
 
 
 def forward(transport: paramiko.Transport, destination: tuple[str, int]) -> int:
-    """Connects the channel that a client opens for it with a destination, in both directions; returns that it is allowed."""
+    """Connects the channel that a client opens for it with a destination, in both directions; returns that it is
+    allowed."""
     target = socket.create_connection(destination)
     threading.Thread(target=_forward, args=(transport, target), daemon=True).start()
     return paramiko.OPEN_SUCCEEDED  # type: ignore[attr-defined, no-any-return]

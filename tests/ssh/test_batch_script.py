@@ -279,7 +279,8 @@ def test_a_full_run_and_shm_are_named_before_any_command_runs(tmp_path: Path) ->
 
 @pytest.mark.parametrize("together", [True, False])
 def test_answers_that_fill_a_tmpfs_are_no_answers(tmp_path: Path, together: bool) -> None:
-    """On a real tmpfs of 1 MiB; needs root. Without the check the second answer is empty, with exit code 1 and no error."""
+    """On a real tmpfs of 1 MiB; needs root. Without the check the second answer is empty, with exit code 1 and no
+    error."""
     small = tmp_path / "small"
     small.mkdir()
     fills, beside = script("head -c 2000000 /dev/zero; :", reads=True), command("cat", "/etc/os-release", reads=True)

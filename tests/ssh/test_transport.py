@@ -1,4 +1,5 @@
-"""A login that the host answers with the name of another user, as cloud images do for root; commands on this machine."""
+"""A login that the host answers with the name of another user, as cloud images do for root; commands on this
+machine."""
 
 from __future__ import annotations
 

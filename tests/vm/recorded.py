@@ -17,7 +17,8 @@ from tests.paths import ROOT
 
 
 def _driver_installed() -> str:
-    """The state of a machine that this checkout provisioned: the programs and templates that provision puts on a host are a part of it."""
+    """The state of a machine that this checkout provisioned: the programs and templates that provision puts on a host
+    are a part of it."""
     digest = hashlib.sha256()
     for file in sorted([*(ROOT / "onhost").glob("*.py"), *(ROOT / "templates").rglob("*.j2")]):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())

@@ -1,4 +1,5 @@
-"""Virtual machines with every layout of disks: they boot, and the plan says whether a boot can be tried once there, or why not.
+"""Virtual machines with every layout of disks: they boot, and the plan says whether a boot can be tried once there, or
+why not.
 
 Only with -m vm: five minutes for each under software emulation, and three to six more for the image of a layout, once.
 """

@@ -1,4 +1,5 @@
-"""NVIDIA's real driver in a virtual machine: packages of Debian's archive, dkms, signature, boot, and what then runs over it.
+"""NVIDIA's real driver in a virtual machine: packages of Debian's archive, dkms, signature, boot, and what then runs
+over it.
 
 One machine is provisioned for all of these tests. Only with -m vm: an hour under software emulation.
 """

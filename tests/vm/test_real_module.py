@@ -1,6 +1,7 @@
 """NVIDIA's real module and nvidia-smi in a virtual machine that starts from a recorded state; nothing is installed.
 
-The GPUs have no processor: the module drives each of them, and none starts. Owners of a GPU with a damaged VBIOS see the same.
+The GPUs have no processor: the module drives each of them, and none starts. Owners of a GPU with a damaged VBIOS see
+the same.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def asked(command: str, deadline: float = 120) -> subprocess.CompletedProcess[st
 
 @pytest.fixture(scope="module")
 def loaded() -> Iterator[str]:
-    """Yields the kernel log of a machine after the real module was loaded and NVIDIA's nvidia-smi has asked for the GPUs."""
+    """Yields the kernel log of a machine after the real module was loaded and NVIDIA's nvidia-smi has asked for the
+    GPUs."""
     commands.down(name=NAME, say=print)
     commands.up_vm(name=NAME, rig=RIG, warm=True, say=print)
     files = [str(nvidia_smi(VERSION)), str(nvidia_library(VERSION))]

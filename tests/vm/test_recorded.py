@@ -1,6 +1,8 @@
-"""Recorded virtual machines, each up within seconds: plan against real sysfs, a small /run, a lost GPU, Secure Boot, the real module.
+"""Recorded virtual machines, each up within seconds: plan against real sysfs, a small /run, a lost GPU, Secure Boot,
+the real module.
 
-A test whose machine has no recording is left out, and the end of the run says so; `sudo scripts/test --vm` makes the recordings.
+A test whose machine has no recording is left out, and the end of the run says so; `sudo scripts/test --vm` makes the
+recordings.
 """
 
 from __future__ import annotations

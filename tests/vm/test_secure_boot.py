@@ -1,6 +1,8 @@
-"""Secure Boot for real, in a virtual machine with OVMF's and Microsoft's keys, Debian's shim, MokManager, mokutil and kernel.
+"""Secure Boot for real, in a virtual machine with OVMF's and Microsoft's keys, Debian's shim, MokManager, mokutil and
+kernel.
 
-Refused, staged, confirmed at the console, trusted by the kernel, and a module of NVIDIA's signed with that key loads. Only with -m vm.
+Refused, staged, confirmed at the console, trusted by the kernel, and a module of NVIDIA's signed with that key loads.
+Only with -m vm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Debian 13 with Secure Boot: one fresh machine from nothing to the real driver 550, which the kernel loads because its key is enrolled.
+"""Debian 13 with Secure Boot: one fresh machine from nothing to the real driver 550, which the kernel loads because its
+key is enrolled.
 
-One machine goes through it: staged and refused, confirmed at the console, provisioned, provisioned again. Only with -m vm.
+One machine goes through it: staged and refused, confirmed at the console, provisioned, provisioned again. Only with -m
+vm.
 """
 
 from __future__ import annotations

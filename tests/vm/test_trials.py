@@ -1,4 +1,5 @@
-"""New boots that fail on virtual machines with a real GRUB, kernel and initramfs: each comes back by itself, and the report says why.
+"""New boots that fail on virtual machines with a real GRUB, kernel and initramfs: each comes back by itself, and the
+report says why.
 
 Only with -m vm: seven to ten minutes for each failure under software emulation.
 """
@@ -21,8 +22,8 @@ MACHINES: tuple[tuple[tuple[Firmware, str], tuple[str, ...]], ...] = (
     (("uefi", "plain"), ("driver panic", "emergency shell")),
     (("secureboot", "plain"), ("driver panic",)),
 )
-"""Firmware and disk layout of each machine, and the kinds of failure on it. pytest keeps a machine from one kind to the next
-because the pair is the same object."""
+"""Firmware and disk layout of each machine, and the kinds of failure on it. pytest keeps a machine from one kind to the
+next because the pair is the same object."""
 NAME = "t-vm-trial"
 TRIALS = [(where, kind) for where, kinds in MACHINES for kind in kinds]
 

@@ -1,6 +1,8 @@
-"""ACS is switched on again on every bridge, as after a firmware update: it sends traffic between GPUs through the root complex.
+"""ACS is switched on again on every bridge, as after a firmware update: it sends traffic between GPUs through the root
+complex.
 
-lspci -vvv as root says "ACSCtl: SrcValid+ ... ReqRedir+"; setpci takes it back, the next boot has what boards come with.
+lspci -vvv as root says "ACSCtl: SrcValid+ ... ReqRedir+"; setpci takes it back, the next boot has what boards come
+with.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The package archives go away while a driver is downloaded: four of its packages arrive, the fifth breaks off, then nothing.
+"""The package archives go away while a driver is downloaded: four of its packages arrive, the fifth breaks off, then
+nothing.
 
-apt-get says "Connection failed" and "404  Not Found"; apt-get update says "no longer has a Release file". Nothing was installed.
+apt-get says "Connection failed" and "404  Not Found"; apt-get update says "no longer has a Release file". Nothing was
+installed.
 """
 
 from __future__ import annotations

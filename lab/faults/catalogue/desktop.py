@@ -1,7 +1,9 @@
-"""The machine is a desktop: a display manager starts at boot, alice works under Wayland, and from the next boot on a GPU has the screen.
+"""The machine is a desktop: a display manager starts at boot, alice works under Wayland, and from the next boot on a
+GPU has the screen.
 
-loginctl lists the session until the reboot, systemctl status display-manager says active; after the next boot lspci shows no
-ASPEED, and boot_vga of the first GPU with connectors is 1. Healed, the management controller is there again after another boot.
+loginctl lists the session until the reboot, systemctl status display-manager says active; after the next boot lspci
+shows no ASPEED, and boot_vga of the first GPU with connectors is 1. Healed, the management controller is there again
+after another boot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A memory module is not found any more from the next boot on.
 
-free and /proc/meminfo show less, dmidecode and lshw an empty place. Healed, the memory is there again after another boot.
+free and /proc/meminfo show less, dmidecode and lshw an empty place. Healed, the memory is there again after another
+boot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The driver's module cannot be built: the package is half configured, and from the next boot on there is no module.
 
-apt-get says "Sub-process /usr/bin/dpkg returned an error code", dkms status "added" and no more, dpkg -l "iF"; the log is
-/var/lib/dkms/.../build/make.log. Healing lets dpkg --configure -a go through.
+apt-get says "Sub-process /usr/bin/dpkg returned an error code", dkms status "added" and no more, dpkg -l "iF"; the log
+is /var/lib/dkms/.../build/make.log. Healing lets dpkg --configure -a go through.
 """
 
 from __future__ import annotations

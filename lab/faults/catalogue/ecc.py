@@ -1,7 +1,7 @@
 """A GPU's memory has two uncorrectable and 117 corrected errors.
 
-nvidia-smi counts them, volatile until the reboot and aggregate for ever; the kernel log has Xid 48. Healing takes the errors out of
-both counters, which nothing does in life.
+nvidia-smi counts them, volatile until the reboot and aggregate for ever; the kernel log has Xid 48. Healing takes the
+errors out of both counters, which nothing does in life.
 """
 
 from __future__ import annotations

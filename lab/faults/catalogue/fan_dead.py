@@ -1,7 +1,7 @@
 """A GPU's fans, or the machine's in front of it, stand still: a quarter of its heat is carried away.
 
-nvidia-smi shows "0%" for a GPU with fans of its own; ipmitool shows 0 RPM for the others. It is hotter than its peers, and under load "SW Thermal
-Slowdown" or "HW Thermal Slowdown" is active after a minute or less.
+nvidia-smi shows "0%" for a GPU with fans of its own; ipmitool shows 0 RPM for the others. It is hotter than its peers,
+and under load "SW Thermal Slowdown" or "HW Thermal Slowdown" is active after a minute or less.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A GPU is not cooled well: under load it reaches its slowdown temperature and halves its clock, or more. Idle it is as the others.
+"""A GPU is not cooled well: under load it reaches its slowdown temperature and halves its clock, or more. Idle it is as
+the others.
 
-Under load nvidia-smi -q shows, after a minute or less, "HW Thermal Slowdown : Active" and a temperature above "GPU Slowdown Temp".
+Under load nvidia-smi -q shows, after a minute or less, "HW Thermal Slowdown : Active" and a temperature above "GPU
+Slowdown Temp".
 """
 
 from __future__ import annotations

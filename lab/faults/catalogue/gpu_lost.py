@@ -1,7 +1,8 @@
 """A GPU falls off the bus, as with a bad riser or a weak power supply.
 
-nvidia-smi ends with "Unable to determine the device handle for GPU...: GPU is lost"; one that was running goes on with ERR! and
-"GPU is lost" in that GPU's row. The kernel log has Xid 79, lspci "Unknown header type 7f". A reboot brings the GPU back.
+nvidia-smi ends with "Unable to determine the device handle for GPU...: GPU is lost"; one that was running goes on with
+ERR! and "GPU is lost" in that GPU's row. The kernel log has Xid 79, lspci "Unknown header type 7f". A reboot brings the
+GPU back.
 """
 
 from __future__ import annotations

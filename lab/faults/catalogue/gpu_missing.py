@@ -1,6 +1,7 @@
 """A GPU is pulled out: from the next boot on it is not there.
 
-lspci and nvidia-smi -L have one GPU fewer, its slot's port says "Width x0". Healed, it is there again after another boot.
+lspci and nvidia-smi -L have one GPU fewer, its slot's port says "Width x0". Healed, it is there again after another
+boot.
 """
 
 from __future__ import annotations

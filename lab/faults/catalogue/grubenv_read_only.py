@@ -1,6 +1,7 @@
 """GRUB cannot write grubenv: it reads the disk, as on a RAID, and every save_env fails.
 
-A next_entry is not cleared, so an entry that was chosen for one boot boots each time; in the running host nothing shows it.
+A next_entry is not cleared, so an entry that was chosen for one boot boots each time; in the running host nothing shows
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""While the IOMMU translates, what goes between GPUs over PCIe goes at a third of the speed; with iommu=pt on the kernel command line it does not.
+"""While the IOMMU translates, what goes between GPUs over PCIe goes at a third of the speed; with iommu=pt on the
+kernel command line it does not.
 
 No program says so: copies between GPUs and NCCL are slower (as far as the lab simulates their speed).
 """

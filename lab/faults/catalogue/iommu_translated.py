@@ -1,6 +1,8 @@
-"""A later file in /etc/default/grub.d takes the kernel's parameters away, as an image's 50-cloudimg-settings.cfg does: from the next boot on the IOMMU translates.
+"""A later file in /etc/default/grub.d takes the kernel's parameters away, as an image's 50-cloudimg-settings.cfg does:
+from the next boot on the IOMMU translates.
 
-/proc/cmdline has no iommu=pt, dmesg says "iommu: Default domain type: Translated". Healed, the parameters are back after another boot.
+/proc/cmdline has no iommu=pt, dmesg says "iommu: Default domain type: Translated". Healed, the parameters are back
+after another boot.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The host shows another ssh host key, as after a reinstallation or with somebody in between.
 
-ssh says "REMOTE HOST IDENTIFICATION HAS CHANGED!"; the lab's known_hosts keeps the key from before. Healed, it has the old key again.
+ssh says "REMOTE HOST IDENTIFICATION HAS CHANGED!"; the lab's known_hosts keeps the key from before. Healed, it has the
+old key again.
 """
 
 from __future__ import annotations

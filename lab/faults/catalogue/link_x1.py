@@ -1,6 +1,7 @@
 """A GPU's link has trained to one lane, as on a mining riser.
 
-lspci -vvv says "Width x1 (downgraded)" at the GPU, and its port has it too; nvidia-smi --query-gpu=pcie.link.width.current says 1.
+lspci -vvv says "Width x1 (downgraded)" at the GPU, and its port has it too; nvidia-smi
+--query-gpu=pcie.link.width.current says 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The memory of a GPU is not cooled well, as with dried pads: under load it reaches its limit though the core is cool.
 
-Where NVML reads the memory's temperature, nvidia-smi -q shows it at "Memory Max Operating Temp"; "SW Thermal Slowdown" is active after a minute or
-less, and the clock falls.
+Where NVML reads the memory's temperature, nvidia-smi -q shows it at "Memory Max Operating Temp"; "SW Thermal Slowdown"
+is active after a minute or less, and the clock falls.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """NCCL's first collective never ends, as when interrupts of one GPU are lost.
 
-A program that uses NCCL hangs at 100 % utilisation; nothing stands in the kernel log (as far as the lab simulates NCCL).
+A program that uses NCCL hangs at 100 % utilisation; nothing stands in the kernel log (as far as the lab simulates
+NCCL).
 """
 
 from __future__ import annotations

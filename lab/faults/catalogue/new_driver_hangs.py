@@ -1,6 +1,8 @@
-"""Drivers of every other branch than the loaded one hang: they grant GPUs each other's memory, and what goes directly between them never ends.
+"""Drivers of every other branch than the loaded one hang: they grant GPUs each other's memory, and what goes directly
+between them never ends.
 
-The loaded driver grants the same and works. After a change of the driver copies between GPUs and NCCL hang, until the old branch is back.
+The loaded driver grants the same and works. After a change of the driver copies between GPUs and NCCL hang, until the
+old branch is back.
 """
 
 from __future__ import annotations

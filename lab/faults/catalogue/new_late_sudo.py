@@ -1,4 +1,5 @@
-"""A boot of something new has the user's rule of sudo 25 seconds late, as from LDAP or SSSD: of another kernel, kernel parameter or NVIDIA module than now.
+"""A boot of something new has the user's rule of sudo 25 seconds late, as from LDAP or SSSD: of another kernel, kernel
+parameter or NVIDIA module than now.
 
 Until then sudo -n says "a password is required"; a login works.
 """

@@ -1,4 +1,5 @@
-"""A boot of something new has no rule of sudo for the user: of another kernel, kernel parameter or NVIDIA module than now.
+"""A boot of something new has no rule of sudo for the user: of another kernel, kernel parameter or NVIDIA module than
+now.
 
 sudo -n says "a password is required"; a login works.
 """

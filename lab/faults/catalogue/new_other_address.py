@@ -1,4 +1,5 @@
-"""A boot of something new has an address in another network: of another kernel, kernel parameter or NVIDIA module than now.
+"""A boot of something new has an address in another network: of another kernel, kernel parameter or NVIDIA module than
+now.
 
 Nobody answers at the address of before; in the host eth0 is up and has 198.51.100.7.
 """

@@ -1,7 +1,7 @@
 """nouveau has the GPUs although the NVIDIA driver is installed: its blacklist was emptied, and the initrd made anew.
 
-lspci -k says "Kernel driver in use: nouveau", nvidia-smi that it couldn't communicate with the driver, modprobe nvidia "No such device";
-the kernel log has "NVRM: The NVIDIA probe routine was not called".
+lspci -k says "Kernel driver in use: nouveau", nvidia-smi that it couldn't communicate with the driver, modprobe nvidia
+"No such device"; the kernel log has "NVRM: The NVIDIA probe routine was not called".
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""GPUs are granted each other's memory, and what goes directly between them never ends, until a driver of another branch is loaded.
+"""GPUs are granted each other's memory, and what goes directly between them never ends, until a driver of another
+branch is loaded.
 
 nvidia-smi topo -p2p r says OK; copies between GPUs and NCCL hang, with the GPUs busy, and go with NCCL_P2P_DISABLE=1.
 """

@@ -1,4 +1,5 @@
-"""The connection of the first power supply has 60 milliohms more, as a loose screw or a worn plug: the others carry its share.
+"""The connection of the first power supply has 60 milliohms more, as a loose screw or a worn plug: the others carry its
+share.
 
 The rail's voltage is lower under load, and when all GPUs ramp together some fall off the bus, as with gpu-lost.
 """

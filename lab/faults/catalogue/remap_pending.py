@@ -1,4 +1,5 @@
-"""A bad page of a GPU's memory waits to be taken out of use: a retired page up to Turing, a remapped row from Ampere on.
+"""A bad page of a GPU's memory waits to be taken out of use: a retired page up to Turing, a remapped row from Ampere
+on.
 
 nvidia-smi -q shows "Pending Page Blacklist : Yes" or, from Ampere on, "Pending : Yes"; the kernel log has Xid 63.
 """

@@ -1,7 +1,7 @@
 """A GPU needs a reset: the driver could not recover from an error of a program.
 
-nvidia-smi -q shows "Reset Required : Yes" or, from branch 565 on, "GPU Recovery Action : Reset"; the kernel log has Xid 154.
-nvidia-smi -r takes it away, and so does a reboot.
+nvidia-smi -q shows "Reset Required : Yes" or, from branch 565 on, "GPU Recovery Action : Reset"; the kernel log has Xid
+154. nvidia-smi -r takes it away, and so does a reboot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Secure Boot is switched on in the firmware: from the next boot on the kernel takes no module that DKMS has built.
 
-modprobe says "Key was rejected by service", nvidia-smi that it couldn't communicate with the driver; the kernel log says "Secure boot
-enabled", and efivars has the variable. Healed, it is off after another boot.
+modprobe says "Key was rejected by service", nvidia-smi that it couldn't communicate with the driver; the kernel log
+says "Secure boot enabled", and efivars has the variable. Healed, it is off after another boot.
 """
 
 from __future__ import annotations

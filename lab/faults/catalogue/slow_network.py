@@ -1,4 +1,5 @@
-"""The host's network carries no more than 100 megabits a second in each direction, as with a port that came up at a lower rate.
+"""The host's network carries no more than 100 megabits a second in each direction, as with a port that came up at a
+lower rate.
 
 ethtool and /sys/class/net/eth0/speed say 10 Gb/s as before; a measurement of the link does not.
 """

@@ -1,6 +1,7 @@
 """The first power supply is off: what hung on its rail hangs on the others, or has no power.
 
-The rail's voltage is lower, and when all GPUs ramp together it falls so low that some fall off the bus, as with gpu-lost.
+The rail's voltage is lower, and when all GPUs ramp together it falls so low that some fall off the bus, as with
+gpu-lost.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """all_reduce_perf and sendrecv_perf for a simulated host: NVIDIA's options and table, over the simulated CUDA and NCCL.
 
-A stand-in, and its first line says so: NVIDIA's own programs are built with nvcc and hold machine code for GPUs. This one
-is called by either name and finds the libraries as the loader does, or beside itself, or where rigwright brought them. Each size is
-sent once, however many iterations are asked for, since simulated time does not vary; up to 8 MiB the data is compared, and N/A stands for the rest.
-`--layout old` prints the table as it was until 2021. Exit status 1 with wrong data, as NVIDIA's have it.
+A stand-in, and its first line says so: NVIDIA's own programs are built with nvcc and hold machine code for GPUs. This
+one is called by either name and finds the libraries as the loader does, or beside itself, or where rigwright brought
+them. Each size is sent once, however many iterations are asked for, since simulated time does not vary; up to 8 MiB the
+data is compared, and N/A stands for the rest. `--layout old` prints the table as it was until 2021. Exit status 1 with
+wrong data, as NVIDIA's have it.
 """
 
 from __future__ import annotations

@@ -122,7 +122,8 @@ def insert(path: str, options: list[str]) -> None:
 
 
 def _key_enrolled() -> bool:
-    """Whether the firmware has DKMS' key. The stand-in for dkms signs nothing: its key stands for the signature of all its modules."""
+    """Whether the firmware has DKMS' key. The stand-in for dkms signs nothing: its key stands for the signature of all
+    its modules."""
     enrolled = read("/boot/efi/EFI/lab-mok/enrolled")
     return bool(enrolled) and enrolled in (read("/var/lib/dkms/mok.pub"), read("/var/lib/shim-signed/mok/MOK.der"))
 

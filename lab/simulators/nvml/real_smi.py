@@ -38,7 +38,8 @@ COMPONENTS = "non-free"
 
 
 def nvidia_smi(version: str, cache: Path = CACHE) -> Path:
-    """Returns the nvidia-smi binary of a driver version; downloads it to `cache` if that has none with the right SHA-256.
+    """Returns the nvidia-smi binary of a driver version; downloads it to `cache` if that has none with the right
+    SHA-256.
 
     Raises HostError when no suite is known for the version, no mirror is found, or apt fails.
     """
@@ -118,7 +119,8 @@ def _fetch(version: str, binary: Path) -> None:
 
 
 def _unpacked(name: str, version: str, suite: str, mirror: str, work: Path) -> Path:
-    """Returns the unpacked files of the package `name`. apt downloads it from `suite` and verifies it with the archive's key."""
+    """Returns the unpacked files of the package `name`. apt downloads it from `suite` and verifies it with the
+    archive's key."""
     for folder in ("lists/partial", "archives/partial", "tree"):
         (work / folder).mkdir(parents=True)
     (work / "sources.list").write_text(f"deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} {COMPONENTS}\n")

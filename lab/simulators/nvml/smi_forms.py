@@ -1,4 +1,5 @@
-"""nvidia-smi of branches that are newer than the newest real one: the real one with its lines reworded (smi_forms.yml)."""
+"""nvidia-smi of branches that are newer than the newest real one: the real one with its lines reworded
+(smi_forms.yml)."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def forms(version: str) -> list[dict[str, Any]]:
 
 
 def wrapper(version: str, real: str = REAL) -> str | None:
-    """Returns the shell script that stands for nvidia-smi of this version; None if the real program prints all as it should."""
+    """Returns the shell script that stands for nvidia-smi of this version; None if the real program prints all as it
+    should."""
     rules = "".join(map(_rule, forms(version)))
     if not rules:
         return None

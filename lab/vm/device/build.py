@@ -1,8 +1,9 @@
 """Compiles the simulated GPU (gpu.c) against the header files of exactly the installed QEMU, and caches the library.
 
-The structures in QEMU's header files differ between versions and are changed by Debian's patches, so apt downloads and verifies the
-source of the installed version with a private configuration; the machine's own sources, lists and pins do not change. A
-library in the cache has the version and a hash of the source in its name, and is never overwritten: a running QEMU maps it.
+The structures in QEMU's header files differ between versions and are changed by Debian's patches, so apt downloads and
+verifies the source of the installed version with a private configuration; the machine's own sources, lists and pins do
+not change. A library in the cache has the version and a hash of the source in its name, and is never overwritten: a
+running QEMU maps it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Version:
-    """The installed QEMU: its release, and the version of its package as it prints it ("Debian 1:7.2+dfsg-7+deb12u18+b3")."""
+    """The installed QEMU: its release, and the version of its package as it prints it ("Debian
+    1:7.2+dfsg-7+deb12u18+b3")."""
 
     major: int
     minor: int
@@ -63,7 +65,8 @@ class Version:
 
 
 def environment(say: Say) -> dict[str, str]:
-    """Returns the environment variable with which QEMU knows the devices of gpu.c. Raises HostError and UsageError as library."""
+    """Returns the environment variable with which QEMU knows the devices of gpu.c. Raises HostError and UsageError as
+    library."""
     return {"LD_PRELOAD": str(library(say))}
 
 
@@ -75,8 +78,8 @@ def fingerprint() -> str:
 def library(say: Say, cache: Path = VM_CACHE) -> Path:
     """Returns the compiled library for the installed QEMU, and first compiles it if the cache has none.
 
-    Raises UsageError for a QEMU that gpu.c does not know and for a missing program, HostError when a source package cannot be
-    downloaded or does not compile.
+    Raises UsageError for a QEMU that gpu.c does not know and for a missing program, HostError when a source package
+    cannot be downloaded or does not compile.
     """
     found = version()
     path = folder(cache / "device") / _name(found)
@@ -90,7 +93,8 @@ def library(say: Say, cache: Path = VM_CACHE) -> Path:
 
 
 def version() -> Version:
-    """Returns the version of the installed QEMU. Raises UsageError if there is none, or one that gpu.c does not know."""
+    """Returns the version of the installed QEMU. Raises UsageError if there is none, or one that gpu.c does not
+    know."""
     if shutil.which(QEMU) is None:
         raise UsageError("lab", f"this machine has no {QEMU}", "QEMU", "sudo apt-get install qemu-system-x86")
     printed = run([QEMU, "--version"]).stdout.splitlines()[:1]
@@ -194,8 +198,8 @@ def _download(found: Version, work: Path) -> None:
 
 
 def _headers(work: Path) -> tuple[Path, Path, Path]:
-    """Unpacks what was downloaded. Returns the folders of QEMU's source with Debian's patches, of the headers that QEMU's
-    build generates, and of GLib."""
+    """Unpacks what was downloaded. Returns the folders of QEMU's source with Debian's patches, of the headers that
+    QEMU's build generates, and of GLib."""
     (description,) = work.glob("qemu_*.dsc")
     source, generated = work / "qemu", work / "generated"
     run(["dpkg-source", "--no-check", "-x", description, source], deadline=300)  # apt verified the files

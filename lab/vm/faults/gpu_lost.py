@@ -1,6 +1,8 @@
-"""A GPU falls off the bus: its configuration space and its memory read as ones, as with a bad riser or a weak power supply.
+"""A GPU falls off the bus: its configuration space and its memory read as ones, as with a bad riser or a weak power
+supply.
 
-lspci says "Unknown header type 7f" and setpci ffff; a driver that is started then finds no GPU there. Healed, it answers again.
+lspci says "Unknown header type 7f" and setpci ffff; a driver that is started then finds no GPU there. Healed, it
+answers again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A GPU is on the bus, but its chip does not identify itself to a driver.
 
-lspci shows it as always. nouveau says "unknown chipset (00000000)"; nvidia.ko does not bind to it. A driver that is loaded already
-notices nothing.
+lspci shows it as always. nouveau says "unknown chipset (00000000)"; nvidia.ko does not bind to it. A driver that is
+loaded already notices nothing.
 """
 
 from __future__ import annotations

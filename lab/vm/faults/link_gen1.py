@@ -1,6 +1,7 @@
 """A GPU's link runs at the speed of generation 1, as with a bad riser or a slot that the firmware set so.
 
-lspci -vv says "Speed 2.5GT/s (downgraded)" at the GPU, and its port has it too; current_link_speed in sysfs is "2.5 GT/s PCIe".
+lspci -vv says "Speed 2.5GT/s (downgraded)" at the GPU, and its port has it too; current_link_speed in sysfs is "2.5
+GT/s PCIe".
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The power is cut at this moment, and stays off until the fault is healed: what the kernel had not written to the disk is lost.
+"""The power is cut at this moment, and stays off until the fault is healed: what the kernel had not written to the disk
+is lost.
 
 ssh gets no connection. Healed, the machine boots from its disk, whose file system replays its journal.
 """

@@ -1,7 +1,7 @@
 """A command that changes the machine it runs on goes on after that machine's reboot.
 
-Before the reboot a unit of systemd is enabled that starts the same command again, as the same user and in the same folder. The unit
-counts its boots, tells how the command ended (the next login, `plan`), and removes itself.
+Before the reboot a unit of systemd is enabled that starts the same command again, as the same user and in the same
+folder. The unit counts its boots, tells how the command ended (the next login, `plan`), and removes itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from rigwright.inventory.secret_sources import PASSWORD_VARIABLE
 from rigwright.ssh.local import identifiers
 
 MOST_BOOTS = 3
-"""After so many boots the command is given up: one for the change, one back from a boot that was not healthy, one to spare."""
+"""After so many boots the command is given up: one for the change, one back from a boot that was not healthy, one to
+spare."""
 DELAY_S = 10
 """The seconds from the order to the reboot, in which this run ends and writes its history."""
 VARIABLE = "RIGWRIGHT_CONTINUES"

@@ -18,8 +18,9 @@ _SAFE = lazy_re.compile(r"[A-Za-z0-9_./:,=@%+-]+")
 
 
 def block(boot: Boot, templates: Templates, run_id: str, modules: tuple[str, ...], with_trial: bool) -> str:
-    """rigwright's block for custom.cfg: an entry of what runs now, which loads none of the `modules`, and is the default; and,
-    `with_trial`, grub.cfg's default entry as the boot that is tried once. Raises HostError if the host's entries cannot be copied."""
+    """rigwright's block for custom.cfg: an entry of what runs now, which loads none of the `modules`, and is the
+    default; and, `with_trial`, grub.cfg's default entry as the boot that is tried once. Raises HostError if the host's
+    entries cannot be copied."""
     node = running_node(boot)
     if node is None:
         raise HostError(

@@ -1,7 +1,8 @@
-"""A reboot that a run ordered, recorded on this machine: the next command waits for the host and does not call it unreachable.
+"""A reboot that a run ordered, recorded on this machine: the next command waits for the host and does not call it
+unreachable.
 
-The record is written before the order and removed when the host is back, so that a run that was killed between the two leaves it. It
-counts until the host should have been back.
+The record is written before the order and removed when the host is back, so that a run that was killed between the two
+leaves it. It counts until the host should have been back.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ LONGEST_S = 3600
 _UNIT = "rigwright-reboot"
 _BOOTED = script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)
 ORDER_S = 10.0
-"""The commands of a killed run go on on the host: so long after its record they may still give the order. Assumed; on lab hosts it
-takes less than a second."""
+"""The commands of a killed run go on on the host: so long after its record they may still give the order. Assumed; on
+lab hosts it takes less than a second."""
 _ROOT = script(":", reads=True)
 _GOES_DOWN = script(
     f"""cat /proc/sys/kernel/random/boot_id
@@ -42,14 +43,15 @@ _GOES_DOWN = script(
 
 
 def order(run_id: str, delay_s: int = DELAY_S) -> Command:
-    """A command that reboots the host a second later, or after `delay_s`, so that the connection can be closed before."""
+    """A command that reboots the host a second later, or after `delay_s`, so that the connection can be closed
+    before."""
     delay = (f"--on-active={delay_s}s", "--timer-property=AccuracySec=100ms")
     return Command(("systemd-run", "--quiet", "--collect", f"--unit={_UNIT}-{run_id}", *delay, "systemctl", "reboot"))
 
 
 class _Record(Struct, frozen=True):
-    """A run that orders a reboot, the boot id of the host before it, and two times in seconds since 1970: when the record was
-    written, and until when the host may be away."""
+    """A run that orders a reboot, the boot id of the host before it, and two times in seconds since 1970: when the
+    record was written, and until when the host may be away."""
 
     run: str
     boot: str
@@ -63,7 +65,8 @@ class _Record(Struct, frozen=True):
 
 
 def record(host: Host, run_id: str, boot: str, limit_s: float) -> None:
-    """Records that the run orders a reboot of the host with that boot id, which should answer again within `limit_s` seconds.
+    """Records that the run orders a reboot of the host with that boot id, which should answer again within `limit_s`
+    seconds.
 
     Without a state directory nothing is recorded: it only spares the next command an error.
     """
@@ -80,7 +83,8 @@ def forget(host: Host) -> None:
 
 
 def connect(run: HostRun, tell: EventSink) -> None:
-    """Connects to the host; waits for one that a run has rebooted, and says what it sees. Raises Unreachable, HostError, Interrupted."""
+    """Connects to the host; waits for one that a run has rebooted, and says what it sees. Raises Unreachable,
+    HostError, Interrupted."""
     recorded = _recorded(run.host)
     if recorded is None:
         run.transport.connect()
@@ -109,7 +113,8 @@ def connect(run: HostRun, tell: EventSink) -> None:
 
 
 class _Away(Struct, frozen=True):
-    """Why a host is not back yet; `error`: what a look ended with. `is_settled`: the host is up, and it is no boot that goes back by itself."""
+    """Why a host is not back yet; `error`: what a look ended with. `is_settled`: the host is up, and it is no boot that
+    goes back by itself."""
 
     text: str
     error: RigwrightError | None = None
@@ -117,7 +122,8 @@ class _Away(Struct, frozen=True):
 
 
 def _why_away(run: HostRun, recorded: _Record) -> _Away | None:
-    """Why the host is not back, None if it is: a boot that does not end runs, and gives root where nobody can be asked for a password."""
+    """Why the host is not back, None if it is: a boot that does not end runs, and gives root where nobody can be asked
+    for a password."""
     transport, in_trial = run.transport, False
     try:
         with transport.looking(as_user=True):

@@ -1,4 +1,5 @@
-"""Why a boot that was tried once is not healthy, or ended by itself: what the host wrote down in it, compared with before the run."""
+"""Why a boot that was tried once is not healthy, or ended by itself: what the host wrote down in it, compared with
+before the run."""
 
 from __future__ import annotations
 
@@ -111,13 +112,15 @@ def packet_filter(before: Words, then: Words) -> str:
 
 
 Rule = Callable[[Words, Words], str]
-"""Tells what is worse in a boot (the second argument) than before it (the first, {} where nothing is known); "" for nothing."""
+"""Tells what is worse in a boot (the second argument) than before it (the first, {} where nothing is known); "" for
+nothing."""
 _UNHEALTHY: tuple[Rule, ...] = (unfinished, addresses, default_route, ssh_server, full_disk, failed_units)
 _KEPT_OUT: tuple[Rule, ...] = (moved_addresses, no_logins, refused_login, packet_filter)
 
 
 def worse(before: Words, then: Words) -> tuple[str, ...]:
-    """What is worse in a boot than before it, so that the boot is not healthy; () for nothing. `before` is {} where nothing is known."""
+    """What is worse in a boot than before it, so that the boot is not healthy; () for nothing. `before` is {} where
+    nothing is known."""
     if then.get("shell") or then.get("state") == ("maintenance",):
         return (f"it ended in an emergency shell{_listed('; failed: ', then.get('failed', ()))}",)
     return tuple(text for rule in _UNHEALTHY if (text := rule(before, then)))
@@ -142,8 +145,8 @@ def reason(
 ) -> Reason:
     """Why a trial ended.
 
-    `unhealthy`: why rigwright did not confirm it. `panic`: what pstore kept since the trial was prepared. `seen`: what the controller
-    saw while it waited for the host.
+    `unhealthy`: why rigwright did not confirm it. `panic`: what pstore kept since the trial was prepared. `seen`: what
+    the controller saw while it waited for the host.
     """
     then, said = trial.words, trial.said
     if panic and panic.line:

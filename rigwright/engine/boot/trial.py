@@ -1,9 +1,10 @@
 """A boot that is tried once: what runs stays GRUB's default until the new boot was seen to be healthy.
 
-Before the first change that leads to a reboot, custom.cfg gets an entry of what runs now, with a copy of its initramfs, and makes
-it the default: a power cut in between boots what was. Before the reboot it gets a second entry, grub.cfg's own default, which
-grubenv's next_entry chooses for one boot. A healthy boot is confirmed: the block is taken out, and grub.cfg's default counts.
-Any other boot ends by itself: the kernel restarts after a panic, and rigwright-trial.service reboots what nobody confirmed.
+Before the first change that leads to a reboot, custom.cfg gets an entry of what runs now, with a copy of its initramfs,
+and makes it the default: a power cut in between boots what was. Before the reboot it gets a second entry, grub.cfg's
+own default, which grubenv's next_entry chooses for one boot. A healthy boot is confirmed: the block is taken out, and
+grub.cfg's default counts. Any other boot ends by itself: the kernel restarts after a panic, and rigwright-trial.service
+reboots what nobody confirmed.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ Work = Callable[[Sequence[Command]], None]
 
 
 def announced(run: HostRun, reboot: Reboot | None, steps: tuple[PlannedStep, ...]) -> tuple[PlannedStep, ...]:
-    """The planned steps; the reboot has notes that say whether the new boot is tried, or why not, and how an earlier trial ended.
+    """The planned steps; the reboot has notes that say whether the new boot is tried, or why not, and how an earlier
+    trial ended.
 
     The reboot fails when the inventory demands a trial that the host cannot make.
     """
@@ -174,7 +176,8 @@ def _why_not(run: HostRun, reboot: Reboot) -> str | None:
 
 
 def _past(run: HostRun, leads: bool) -> list[Note]:
-    """What earlier trials left on the host; with `leads`, when a boot is going to be tried, also how the last one ended."""
+    """What earlier trials left on the host; with `leads`, when a boot is going to be tried, also how the last one
+    ended."""
     run.read_unknown(FACTS)
     trial, outcome = (run.store.known[fact] for fact in FACTS)
     notes = []
@@ -283,7 +286,8 @@ class Trials:
         return found if isinstance(found, facts.Trial) else None
 
     def reasons(self, trial: facts.Trial, step: Step) -> tuple[str, ...]:
-        """Why this boot, which is a trial, is not healthy; () if it is. `step`: the reboot, which must have nothing left to do."""
+        """Why this boot, which is a trial, is not healthy; () if it is. `step`: the reboot, which must have nothing
+        left to do."""
         now = facts.words_of_boot(self.run.transport.run([script(f"sh {facts.WATCH} now", timeout_s=120)])[0].text)
         found = [*worse(trial.before, now)] if trial.before else []
         state = " ".join(now.get("state", ()))
@@ -330,7 +334,8 @@ class Trials:
         return script(f"sh {facts.WATCH} words", timeout_s=120)
 
     def panic(self, trial: facts.Trial) -> pstore.Records | None:
-        """What pstore kept since the trial was prepared, if the host has come back from it; None if it cannot be read."""
+        """What pstore kept since the trial was prepared, if the host has come back from it; None if it cannot be
+        read."""
         if trial.stage != "returned":
             return None
         self.run.read_unknown((pstore.records,))
@@ -338,7 +343,8 @@ class Trials:
         return found if isinstance(found, pstore.Records) else None
 
     def close(self, trial: facts.Trial, why: Sequence[str], work: Work, seen: Sequence[str] = ()) -> Reason:
-        """After a trial that ended: the command line of before is in grub.cfg again, the outcome is written down. Returns the reason.
+        """After a trial that ended: the command line of before is in grub.cfg again, the outcome is written down.
+        Returns the reason.
 
         `why`: why rigwright did not confirm it. `seen`: what the controller saw while it waited for the host.
         What ran before stays the default as long as grub.cfg's own default is something else.
@@ -365,7 +371,8 @@ class Trials:
         return ended
 
     def is_needed(self, trial: facts.Trial) -> bool:
-        """Whether the host runs what was kept, and grub.cfg's own default would start something else, which was not healthy."""
+        """Whether the host runs what was kept, and grub.cfg's own default would start something else, which was not
+        healthy."""
         boot: facts.Boot = self.run.value(facts.boot)
         return boot.runs_fallback and not self.is_as_before(trial)
 
@@ -384,7 +391,8 @@ class Trials:
 
 
 def _expecting(record: Mapping[str, Any], gpus_after: int | None) -> dict[str, Any]:
-    """The record of a trial whose boot has at most that many GPUs that answer to the driver; a GPU that is silent now may stay so."""
+    """The record of a trial whose boot has at most that many GPUs that answer to the driver; a GPU that is silent now
+    may stay so."""
     if gpus_after is None:
         return dict(record)
     known = [record[name] for name in ("gpus", "answering") if isinstance(record.get(name), int)]

@@ -1,8 +1,8 @@
 """Waits for the boot of a host, and says what it sees: port 22 is closed, ssh refused the key, sudo wants a password.
 
-Each look connects anew and asks for root anew: what refuses now may be late (sshd, a directory of users, a rule of sudo). Where root is refused
-but not the login, a look still reads which boot runs. So the wait knows a boot that is tried once from what ran before, and ends soon after
-the host has gone back.
+Each look connects anew and asks for root anew: what refuses now may be late (sshd, a directory of users, a rule of
+sudo). Where root is refused but not the login, a look still reads which boot runs. So the wait knows a boot that is
+tried once from what ran before, and ends soon after the host has gone back.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from rigwright.ssh.transport import Transport
 LOGIN_S = 10.0
 """A look waits so long for a login."""
 MOST_PAUSE_S = 10.0
-"""After a refusal the next look comes later each time, but not later than this: sshd locks out who is refused too often."""
+"""After a refusal the next look comes later each time, but not later than this: sshd locks out who is refused too
+often."""
 NOTE_S = 20.0
-"""After so long a wait says again what it sees; a look may take LOGIN_S more, so that something is said every 30 seconds."""
+"""After so long a wait says again what it sees; a look may take LOGIN_S more, so that something is said every 30
+seconds."""
 BRIEF_S = 5.0
 """What is seen for a shorter time is not said: a shutdown shows much that means nothing."""
 SETTLES_S = 120.0
-"""So long root may be refused in a boot that stays, until that is an error: a rule of sudo may come from the network."""
+"""So long root may be refused in a boot that stays, until that is an error: a rule of sudo may come from the
+network."""
 GOES_DOWN_S = 150
 """So long a host may take to go down at the end of a boot that is tried: its unit asks twice, and then forces it."""
 
@@ -54,8 +57,8 @@ class Boot(Struct, frozen=True):
 class Look(Struct, frozen=True):
     """What one look at a host showed.
 
-    `refusal`: why root did not answer; None: it did. `boot`: the boot that runs; None where nobody could log in. `results`: of the
-    commands that were run as root.
+    `refusal`: why root did not answer; None: it did. `boot`: the boot that runs; None where nobody could log in.
+    `results`: of the commands that were run as root.
     """
 
     refusal: RigwrightError | None
@@ -94,7 +97,8 @@ def _boot(answers: Sequence[Result]) -> Boot | None:
 
 
 class Tried(Struct, frozen=True):
-    """A boot that is tried once: by which run, within how many seconds it must be confirmed, and how long a boot may take."""
+    """A boot that is tried once: by which run, within how many seconds it must be confirmed, and how long a boot may
+    take."""
 
     run: str
     confirm_within_s: int
@@ -102,7 +106,8 @@ class Tried(Struct, frozen=True):
 
     @property
     def limit_s(self) -> int:
-        """The seconds within which the host answers after the reboot: it may boot twice, and nobody may see it in between."""
+        """The seconds within which the host answers after the reboot: it may boot twice, and nobody may see it in
+        between."""
         return 2 * self.boot_s + self.confirm_within_s + GOES_DOWN_S
 
 
@@ -146,7 +151,8 @@ class Sightings:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """One sentence about what kept the controller out: what the host refused, or else what was seen longest; () for nothing."""
+        """One sentence about what kept the controller out: what the host refused, or else what was seen longest; () for
+        nothing."""
         lasting = [text for text, seen_s in self.seconds.items() if seen_s >= BRIEF_S]
         lasting.sort(key=lambda text: -self.seconds[text])
         refused = [text for text in lasting if text in self.refusals]
@@ -162,8 +168,8 @@ def _past(text: str) -> str:
 class BootWait:
     """Waits until a host runs another boot than `before` and answers as root there, at most `limit_s` seconds.
 
-    `held` is the lease of the host, which is renewed then. `tried`: the boot is tried once, and the host goes back by itself; None for a
-    boot that stays.
+    `held` is the lease of the host, which is renewed then. `tried`: the boot is tried once, and the host goes back by
+    itself; None for a boot that stays.
     """
 
     def __init__(self, run: HostRun, held: lease.Lease, before: str, limit_s: int, tried: Tried | None = None) -> None:
@@ -178,8 +184,9 @@ class BootWait:
     def until_up(self, up_s: float) -> tuple[str, ...]:
         """Returns when root answers and the start of systemd is complete, or took `up_s` seconds.
 
-        The result is what kept the controller out of a boot that was tried and has ended, () for nothing. Raises Unreachable at the limit,
-        the refusal in a boot that stays and refuses root, HostError when the lease is lost, Interrupted.
+        The result is what kept the controller out of a boot that was tried and has ended, () for nothing. Raises
+        Unreachable at the limit, the refusal in a boot that stays and refuses root, HostError when the lease is lost,
+        Interrupted.
         """
         refused = 0
         while True:

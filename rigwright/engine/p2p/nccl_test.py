@@ -29,8 +29,9 @@ AS_THE_INVENTORY_SAYS = "inventory"
 class NcclTestOptions(Struct, frozen=True):
     """Options of the test. `quick`: small messages, no scaling table. `busy`: also while processes use the GPUs.
 
-    `wheels`: the source of libraries that the host lacks: "fetch" (pip's index), a directory, "" (none: nothing is copied to the
-    host), or AS_THE_INVENTORY_SAYS (the inventory variable `p2p_wheels`). `beside`: other programs test NCCL in the same run.
+    `wheels`: the source of libraries that the host lacks: "fetch" (pip's index), a directory, "" (none: nothing is
+    copied to the host), or AS_THE_INVENTORY_SAYS (the inventory variable `p2p_wheels`). `beside`: other programs test
+    NCCL in the same run.
     """
 
     quick: bool = False

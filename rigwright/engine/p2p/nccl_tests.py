@@ -21,8 +21,8 @@ USUAL = "usual"
 
 
 class Programs(Struct, frozen=True):
-    """The programs to run. `nccl_tests`: USUAL (searched in the usual places), or a path on the host. `busy`: also while processes
-    use the GPUs. Raises UsageError.
+    """The programs to run. `nccl_tests`: USUAL (searched in the usual places), or a path on the host. `busy`: also
+    while processes use the GPUs. Raises UsageError.
     """
 
     nccl_tests: str

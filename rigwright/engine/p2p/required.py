@@ -1,11 +1,13 @@
-"""Which changes make the peer-to-peer test owed on a host, until it passes. The host remembers them in /var/lib/rigwright.
+"""Which changes make the peer-to-peer test owed on a host, until it passes. The host remembers them in
+/var/lib/rigwright.
 
-A change is written there before it is made, together with it. A passed test removes what was written before it began, and records
-what it tested: a GPU, a driver or a firmware that differs later makes the test owed again.
+A change is written there before it is made, together with it. A passed test removes what was written before it began,
+and records what it tested: a GPU, a driver or a firmware that differs later makes the test owed again.
 
-A host without GPUs owes no test: there is nothing that could be tested. One with a single GPU owes it after changes that affect that GPU
-by itself, as a driver does, and not after those that only affect the way from one GPU to another, as the kernel command line does. The
-record has all of them, and a host that has more GPUs later owes the test after those.
+A host without GPUs owes no test: there is nothing that could be tested. One with a single GPU owes it after changes
+that affect that GPU by itself, as a driver does, and not after those that only affect the way from one GPU to another,
+as the kernel command line does. The record has all of them, and a host that has more GPUs later owes the test after
+those.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ sync .
 
 
 def concerns(play: BoundPlaybook) -> bool:
-    """Whether a play has a step that affects the peer-to-peer test, or a check that judges it, or may have without its tags."""
+    """Whether a play has a step that affects the peer-to-peer test, or a check that judges it, or may have without its
+    tags."""
     return (
         play.partial
         or any(step.declared.affects_p2p for step in play.steps)
@@ -72,7 +75,8 @@ def owing(run_id: str, changes: Sequence[Change], *, single: bool = True) -> Com
 
 
 def reasons(run: HostRun) -> tuple[str, ...]:
-    """After what the test is owed on a host, the first change first; reads FACTS when they are not known. () when it is not owed."""
+    """After what the test is owed on a host, the first change first; reads FACTS when they are not known. () when it is
+    not owed."""
     run.read_unknown(FACTS)
     record = _known(run, p2p_record.record)
     if gpu_count(run) == 0:
@@ -85,7 +89,8 @@ def reasons(run: HostRun) -> tuple[str, ...]:
 
 
 def gpu_count(run: HostRun) -> int | None:
-    """The number of the host's GPUs as read with FACTS: on the PCI bus, or more where the driver has more; None when it is not known."""
+    """The number of the host's GPUs as read with FACTS: on the PCI bus, or more where the driver has more; None when it
+    is not known."""
     gpus = _known(run, pci.gpus)
     return None if gpus is None else max(len(gpus), len(_known(run, gpu.gpus) or ()))
 
@@ -113,7 +118,8 @@ def _differences(run: HostRun, passed: Passed) -> list[str]:
 
 
 def findings(run: HostRun, play: BoundPlaybook, cause: str = "") -> tuple[Finding, ...]:
-    """The warning that the test is owed; () when it is not owed, or when the play does not concern it. `cause`: as `settle` returns it."""
+    """The warning that the test is owed; () when it is not owed, or when the play does not concern it. `cause`: as
+    `settle` returns it."""
     if not concerns(play) or not (after := reasons(run)):
         return ()
     from rigwright.checks import p2p
@@ -136,9 +142,11 @@ def findings(run: HostRun, play: BoundPlaybook, cause: str = "") -> tuple[Findin
 
 
 def settle(run: HostRun, judged: Sequence[Finding]) -> str:
-    """Writes on the host that the full test passed, if the findings of this run say so; then the test is no longer owed.
+    """Writes on the host that the full test passed, if the findings of this run say so; then the test is no longer
+    owed.
 
-    A change that another run made after this run read the record stays owed. Returns why the host could not write it, else "".
+    A change that another run made after this run read the record stays owed. Returns why the host could not write it,
+    else "".
     """
     from rigwright.facts.nccl import p2p_test as nccl
 

@@ -1,4 +1,5 @@
-"""NVIDIA's libraries for the peer-to-peer test: wheels fetched on this machine by hash, copied to a host once and kept there."""
+"""NVIDIA's libraries for the peer-to-peer test: wheels fetched on this machine by hash, copied to a host once and kept
+there."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Local(Struct, frozen=True):
 
 
 def cache() -> Path:
-    """The folder of fetched wheels on this machine: $XDG_CACHE_HOME/rigwright/wheels, or ~/.cache/rigwright/wheels. Raises NoWheels without a home."""
+    """The folder of fetched wheels on this machine: $XDG_CACHE_HOME/rigwright/wheels, or ~/.cache/rigwright/wheels.
+    Raises NoWheels without a home."""
     given, home = os.environ.get("XDG_CACHE_HOME"), nameless_user.home()
     if not given and not home:
         raise NoWheels("wheels cannot be kept here: this user has no home directory", "set HOME, or XDG_CACHE_HOME")
@@ -135,7 +137,8 @@ def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
 
 
 def unreached(output: str) -> str:
-    """The reason why pip could not reach its index, from its output; "" when it could. Pip itself only says that no version matches."""
+    """The reason why pip could not reach its index, from its output; "" when it could. Pip itself only says that no
+    version matches."""
     match = re.search(r"connection broken by '(.*)'|Could not fetch URL \S+: (.*)", output)
     if match is None:
         return ""

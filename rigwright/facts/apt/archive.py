@@ -1,11 +1,13 @@
-"""Packages that apt could install. The host's own apt answers, with private sources, lists and pins; nothing is changed.
+"""Packages that apt could install. The host's own apt answers, with private sources, lists and pins; nothing is
+changed.
 
-The private lists are a scratch directory (scratch.py), which the end of the run removes: the package lists only, without
-translations and sources, and one cache. The room for them is checked, and their size is limited. They are read again after ten
-minutes, and when the host's own lists or sources have changed since.
+The private lists are a scratch directory (scratch.py), which the end of the run removes: the package lists only,
+without translations and sources, and one cache. The room for them is checked, and their size is limited. They are read
+again after ten minutes, and when the host's own lists or sources have changed since.
 
-NVIDIA's repository may be added to the private sources. Of the fetched key file only the key with the expected fingerprint is kept,
-and it is accepted only if the repository's InRelease has a valid signature by it (gpgv). Other keys of the file are trusted nowhere.
+NVIDIA's repository may be added to the private sources. Of the fetched key file only the key with the expected
+fingerprint is kept, and it is accepted only if the repository's InRelease has a valid signature by it (gpgv). Other
+keys of the file are trusted nowhere.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from rigwright.facts.scratch import FOLDER, USE
 
 
 class Repository(Struct, frozen=True):
-    """A flat apt repository: its URL, the URL of its armored key, the key's fingerprint (40 hex digits, "" not pinned)."""
+    """A flat apt repository: its URL, the URL of its armored key, the key's fingerprint (40 hex digits, "" not
+    pinned)."""
 
     url: str
     key_url: str
@@ -33,11 +36,11 @@ class Repository(Struct, frozen=True):
 
 
 class Version(Struct, frozen=True):
-    """One version of a package in a source. `transitional`: a package that only depends on another one; `brings`: the driver
-    branch of that one, "" if it is not named after a branch.
+    """One version of a package in a source. `transitional`: a package that only depends on another one; `brings`: the
+    driver branch of that one, "" if it is not named after a branch.
 
-    For a package of prebuilt kernel modules, `driver` is the release of the modules. `kernel` is the kernel release if the
-    package is for a whole flavour and depends on the newest kernel.
+    For a package of prebuilt kernel modules, `driver` is the release of the modules. `kernel` is the kernel release if
+    the package is for a whole flavour and depends on the newest kernel.
     """
 
     version: str
@@ -56,7 +59,8 @@ class Archive(Struct, frozen=True):
 
 
 LISTS_MIB = 200
-"""The room that the private lists need besides twice the size of the host's own ones, of which a new host may have none."""
+"""The room that the private lists need besides twice the size of the host's own ones, of which a new host may have
+none."""
 MOST_MIB = 2000
 """The largest size of the private lists."""
 
@@ -250,7 +254,8 @@ def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
 
 
 def _modules(values: dict[str, str]) -> tuple[str, str]:
-    """The driver release of a package of prebuilt modules, and the kernel release if it is for a flavour; ("", "") for others."""
+    """The driver release of a package of prebuilt modules, and the kernel release if it is for a flavour; ("", "") for
+    others."""
     name, depends = values["Package"], values.get("Depends", "")
     if not name.startswith("linux-modules-nvidia-"):
         return "", ""
@@ -271,7 +276,8 @@ def _first(pattern: str, relations: str) -> str:
 
 
 def _other_branch(name: str, depends: str) -> str:
-    """The branch of a package's dependencies, if it is named after a branch and depends on packages of others only; or ""."""
+    """The branch of a package's dependencies, if it is named after a branch and depends on packages of others only; or
+    ""."""
     own = re.search(r"-(\d{3})(-|$)", name)
     matches = (re.search(r"nvidia-[a-z0-9-]*?(\d{3})(?:[- ]|$)", relation) for relation in _relations(depends))
     others = [match[1] for match in matches if match]
@@ -279,8 +285,8 @@ def _other_branch(name: str, depends: str) -> str:
 
 
 class Simulation(Struct, frozen=True):
-    """The result of a simulated installation. `error` is apt's message if it refuses. `held`: the packages whose holds are
-    the reason; without the holds apt would install, and change these packages."""
+    """The result of a simulated installation. `error` is apt's message if it refuses. `held`: the packages whose holds
+    are the reason; without the holds apt would install, and change these packages."""
 
     moves: tuple[Move, ...]
     error: str

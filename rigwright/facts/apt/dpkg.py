@@ -18,7 +18,8 @@ from rigwright.facts.installed import INSTALLED
 
 
 class Package(Struct, frozen=True):
-    """A package in dpkg's database. `installed`: unpacked and configured. A package that is held but removed has no version."""
+    """A package in dpkg's database. `installed`: unpacked and configured. A package that is held but removed has no
+    version."""
 
     version: str
     installed: bool
@@ -67,7 +68,8 @@ def _together(commands: Sequence[Command]) -> Command:
 
 
 def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
-    """The rows whose package matches a pattern of the command, in the order of the answer; exit code 1 where a pattern has none."""
+    """The rows whose package matches a pattern of the command, in the order of the answer; exit code 1 where a pattern
+    has none."""
     if result.code not in (0, 1):
         return None
     rows = [(row.partition("\t")[0], row) for row in result.lines]
@@ -133,7 +135,8 @@ pin_proof = Fact(
 
 
 class Move(Struct, frozen=True):
-    """One line of an apt simulation: `version` would replace `before`; "" as `version`: the package would be removed."""
+    """One line of an apt simulation: `version` would replace `before`; "" as `version`: the package would be
+    removed."""
 
     name: str
     before: str
@@ -168,7 +171,8 @@ def _preferences(result: Result) -> dict[str, str]:
 
 
 preferences = Fact("dpkg.preferences", script(_PREFERENCES, reads=True, cache_key=INSTALLED), _preferences)
-"""The texts of apt's preferences files, up to 64 KiB of each, by path, other than rigwright's own; only those that apt reads."""
+"""The texts of apt's preferences files, up to 64 KiB of each, by path, other than rigwright's own; only those that apt
+reads."""
 
 
 def _held(result: Result) -> tuple[str, ...]:
@@ -196,7 +200,8 @@ def _upgrades(result: Result) -> tuple[Move, ...]:
 
 
 class Repair(Struct, frozen=True):
-    """Packages with unmet dependencies, and the changes of `apt --fix-broken install`; `error` is its message if it refuses.
+    """Packages with unmet dependencies, and the changes of `apt --fix-broken install`; `error` is its message if it
+    refuses.
 
     `held`: the packages whose holds keep apt from the repair, or make it remove others.
     """
@@ -214,7 +219,8 @@ held_of() {
     /^(Inst|Remv|Purg) / {sub(/:.*/, "", $2); if ($2 in held && !shown[$2]++) printf "%s ", $2}' "$1" -
 }
 """
-"""Shell functions: a dpkg status without its holds; and the held packages of a status that a simulation of apt changes."""
+"""Shell functions: a dpkg status without its holds; and the held packages of a status that a simulation of apt
+changes."""
 
 
 CHECK = "apt-get -o Debug::NoLocking=1 check"
@@ -223,7 +229,8 @@ BROKEN = f"{CHECK} 2>&1 | {NAMES_OF_BROKEN}"
 """Shell text that prints the packages whose dependencies are not met, one a line."""
 
 NO_NAMES = 3
-"""The exit code when apt-get check fails and names no package: what is wrong then is no dependency. Such an answer is not kept."""
+"""The exit code when apt-get check fails and names no package: what is wrong then is no dependency. Such an answer is
+not kept."""
 
 _REPAIR = f"""
 checked=$({CHECK} 2>&1); code=$?
@@ -272,7 +279,8 @@ unattended_blocked = Fact(
     command("apt-config", "dump", "Unattended-Upgrade::Package-Blacklist", cache_key=INSTALLED),
     _patterns,
 )
-"""The package blacklist of unattended-upgrades in all of apt's configuration: regular expressions for the start of a name."""
+"""The package blacklist of unattended-upgrades in all of apt's configuration: regular expressions for the start of a
+name."""
 
 
 class Holder(Struct, frozen=True):

@@ -12,7 +12,8 @@ from rigwright.facts import Fact
 
 
 class Moved(Struct, frozen=True):
-    """A package that apt changed from version `before` to `version` ("": removed), with time (host clock), command and user."""
+    """A package that apt changed from version `before` to `version` ("": removed), with time (host clock), command and
+    user."""
 
     at: str
     by: str

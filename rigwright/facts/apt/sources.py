@@ -22,8 +22,8 @@ _FALSE = ("no", "false", "without", "off", "disable", "0")
 
 
 class Source(Struct, frozen=True):
-    """One enabled source of binary packages. `trusted`: apt installs its packages without a signature. `signed_by`: the keyrings or
-    fingerprints that may sign it; () if every key that apt trusts may."""
+    """One enabled source of binary packages. `trusted`: apt installs its packages without a signature. `signed_by`: the
+    keyrings or fingerprints that may sign it; () if every key that apt trusts may."""
 
     path: str
     line: int
@@ -136,8 +136,8 @@ primary_keys() {  # of a binary keyring: start, length, fingerprint of each prim
 """
 """Shell functions that read OpenPGP keyrings with od, awk and sha1sum, because a fresh Debian has gpgv and no gpg.
 
-What belongs to a primary key are signatures, user ids and subkeys; any other packet ends it. A secret key counts as a primary key,
-because apt's verifier sqv accepts signatures by it.
+What belongs to a primary key are signatures, user ids and subkeys; any other packet ends it. A secret key counts as a
+primary key, because apt's verifier sqv accepts signatures by it.
 """
 
 _KEYRING = (
@@ -159,5 +159,6 @@ def _fingerprints(result: Result) -> tuple[str, ...] | None:
 
 
 def keyring(path: str) -> Fact[tuple[str, ...] | None]:
-    """The fingerprints (40 hex digits) of the primary keys in a keyring; None if there is no file, () if it has no key."""
+    """The fingerprints (40 hex digits) of the primary keys in a keyring; None if there is no file, () if it has no
+    key."""
     return Fact(f"apt_sources.keyring({path})", script(_KEYRING, path, cache_key=INSTALLED), _fingerprints)

@@ -22,7 +22,8 @@ LOG = "/var/log/rigwright-continue.log"
 
 
 class Continuation(Struct, frozen=True):
-    """A command that goes on after a reboot. `armed`: its unit is there: it has not ended. Else `run` ended at `at`, as `how` says.
+    """A command that goes on after a reboot. `armed`: its unit is there: it has not ended. Else `run` ended at `at`, as
+    `how` says.
 
     `code`: the exit code. `boots`: after how many boots it has gone on. `why`: what the last reboot was for.
     """

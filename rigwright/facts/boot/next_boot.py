@@ -1,8 +1,9 @@
-"""What must be in order for a host to be reached again after a boot: its ssh server and the login, sudo, the network, fstab and crypttab.
+"""What must be in order for a host to be reached again after a boot: its ssh server and the login, sudo, the network,
+fstab and crypttab.
 
-Each row of ROWS is one condition: the shell text that asks the host, and the pure function that judges the answer. Programs check their own
-files where they can (`sshd -t`, `visudo -c`, `ifup --no-act`, `netplan generate`, `findmnt --verify`). Nothing is changed. What lies in
-a user's folder is looked at as that user.
+Each row of ROWS is one condition: the shell text that asks the host, and the pure function that judges the answer.
+Programs check their own files where they can (`sshd -t`, `visudo -c`, `ifup --no-act`, `netplan generate`, `findmnt
+--verify`). Nothing is changed. What lies in a user's folder is looked at as that user.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ State = Literal["fine", "fault", "unknown"]
 
 
 class Condition(Struct, frozen=True):
-    """Something that a boot needs. `found`: what is wrong or not known; "" for one that is fine. `fix`: what a person types."""
+    """Something that a boot needs. `found`: what is wrong or not known; "" for one that is fine. `fix`: what a person
+    types."""
 
     subject: str
     state: State
@@ -36,9 +38,11 @@ _Found = tuple[State, str]
 
 
 class _Row(Struct, frozen=True):
-    """A condition. `ask`: shell text that prints what `judge` reads; it prints nothing on a host that the condition is not about.
+    """A condition. `ask`: shell text that prints what `judge` reads; it prints nothing on a host that the condition is
+    not about.
 
-    `judge` returns what is wrong or not known. `fix`: what a person does about a fault. `package`: what brings the program that is asked.
+    `judge` returns what is wrong or not known. `fix`: what a person does about a fault. `package`: what brings the
+    program that is asked.
     """
 
     subject: str
@@ -61,14 +65,15 @@ row() {{ head -c 32768 | head -n {_MOST_LINES} | sed 's/^/ /'; }}
 
 
 def _outcome(lines: Sequence[str]) -> tuple[str, list[str]]:
-    """`missing PROGRAM`, or `exit CODE`, as `run` prints it, and the other lines. "" for a program that was not asked."""
+    """`missing PROGRAM`, or `exit CODE`, as `run` prints it, and the other lines. "" for a program that was not
+    asked."""
     ends = [line for line in lines if re.fullmatch(r"exit \d{1,3}|missing /[\w./-]{1,100}", line)]
     return (ends[-1] if ends else "", [line.strip() for line in lines if line.strip() and line not in ends])
 
 
 def _by_program(lines: Sequence[str], name: str, harmless: str = r"(?!)") -> Iterator[_Found]:
-    """The first line of what a program that checks its files found wrong, without those that match `harmless`; a later one may quote a
-    file, in which a network has keys."""
+    """The first line of what a program that checks its files found wrong, without those that match `harmless`; a later
+    one may quote a file, in which a network has keys."""
     ended, said = _outcome(lines)
     if ended.startswith("missing"):
         yield "unknown", f"{ended.partition(' ')[2]} is not there"
@@ -396,8 +401,8 @@ _ELSEWHERE = r"""
   /etc/ssh/sshd_config.d/* /etc/sudoers /etc/sudoers.d/* /etc/network/interfaces /etc/network/interfaces.d/* |
   grep -vE '^[[:space:]]*[#@]?[A-Za-z-]+[[:space:]]+(/etc/ssh/sshd_config.d/|/etc/sudoers.d$|/?(etc/network/)?interfaces.d/|#)' | grep -qv '^#Authorized'
 """
-"""Fails where the answer depends on more than its cache key: on a date, on a directory of users, or on files elsewhere. Then it is not kept,
-and neither is one that came too late."""
+"""Fails where the answer depends on more than its cache key: on a date, on a directory of users, or on files elsewhere.
+Then it is not kept, and neither is one that came too late."""
 
 _KEY = (
     state_of(
@@ -453,4 +458,5 @@ case $all in *'exit 124'*|*'exit 137'*) exit 1;; esac
 {_ELSEWHERE}"""
 
 conditions = Fact("next_boot.conditions", script(_SCRIPT, timeout_s=60, cache_key=_KEY), _conditions)
-"""What the next boot needs, in the order of ROWS; without those that the host has nothing of. A row may have several faults."""
+"""What the next boot needs, in the order of ROWS; without those that the host has nothing of. A row may have several
+faults."""

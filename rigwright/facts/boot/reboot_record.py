@@ -1,4 +1,5 @@
-"""The host's own record of a reboot that did not do what it was for, and a checksum of everything that the next boot reads."""
+"""The host's own record of a reboot that did not do what it was for, and a checksum of everything that the next boot
+reads."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ KEPT = "initrd-rigwright-fallback"
 UNIT = "/etc/systemd/system/rigwright-trial.service"
 WATCH = "/etc/rigwright/trial-watch.sh"
 ROOM = 30_000
-"""The bytes that a boot which is tried can write down. They are on the disk before it, so a full disk does not keep them away."""
+"""The bytes that a boot which is tried can write down. They are on the disk before it, so a full disk does not keep
+them away."""
 BEGIN, END = "### BEGIN rigwright trial ###", "### END rigwright trial ###"
 PROGRAMS = ("grub-editenv", "grub-probe", "grub-script-check", "systemd-run", "update-grub")
 _MOST_CUSTOM = 60_000
@@ -55,10 +56,10 @@ echo "--cfg"; exec cat "$cfg"
 class Boot(Struct, frozen=True):
     """How a host boots, as far as a trial needs it.
 
-    `command_line`: /proc/cmdline as it is. `grubenv`, `custom`: kind (file, link, other, none) and size of grubenv and of custom.cfg.
-    `layers`, `filesystem`: what grub-probe says of the disk of grubenv; None where it says nothing. `missing`: programs that
-    are not there. `kexec`: a kernel is loaded that a reboot starts without GRUB. `images`: the bytes of each initramfs in /boot.
-    `environment`: the variables of grubenv; None where grub-editenv cannot read it.
+    `command_line`: /proc/cmdline as it is. `grubenv`, `custom`: kind (file, link, other, none) and size of grubenv and
+    of custom.cfg. `layers`, `filesystem`: what grub-probe says of the disk of grubenv; None where it says nothing.
+    `missing`: programs that are not there. `kexec`: a kernel is loaded that a reboot starts without GRUB. `images`: the
+    bytes of each initramfs in /boot. `environment`: the variables of grubenv; None where grub-editenv cannot read it.
     """
 
     boot_id: str
@@ -254,7 +255,8 @@ def _of_running(boot: Boot) -> Iterator[Obstacle]:
 
 
 def running_node(boot: Boot) -> grub.Node | None:
-    """The entry of grub.cfg, or of rigwright's block, that loads the running kernel; the one with the words that run, if any has them."""
+    """The entry of grub.cfg, or of rigwright's block, that loads the running kernel; the one with the words that run,
+    if any has them."""
     found: list[tuple[bool, grub.Node]] = []
     try:
         nodes = (*grub.menu(boot.config), *grub.menu(boot.custom_text))
@@ -282,7 +284,8 @@ _VARIABLE = lazy_re.compile(r"\$(?:\{\w{1,60}\}|\w{1,60})")
 
 
 def equal_words(of_grub: str, running: str) -> bool:
-    """Whether the words of a `linux` line give this command line; a word that is a variable of GRUB stands for any words, or none."""
+    """Whether the words of a `linux` line give this command line; a word that is a variable of GRUB stands for any
+    words, or none."""
     wanted, there = of_grub.split(), running.split()
     variables = [number for number, word in enumerate(wanted) if _VARIABLE.fullmatch(word)]
     if not variables:
@@ -314,19 +317,21 @@ def custom_of_owner(text: str) -> str:
 
 
 Words = Mapping[str, tuple[str, ...]]
-"""What templates/trial/watch.sh.j2 prints: the texts of the lines that begin with a key (`state`, `address`, `failed`, ...)."""
+"""What templates/trial/watch.sh.j2 prints: the texts of the lines that begin with a key (`state`, `address`, `failed`,
+...)."""
 Stage = Literal["prepared", "armed", "running", "permanent", "returned", "not tried", "left"]
 
 
 class Trial(Struct, frozen=True):
     """How far a trial on the host has come.
 
-    `stage`: `prepared`: what ran is kept and is the default, the new state was not booted; `armed`: the next boot is the trial;
-    `running`: this boot is the trial; `permanent`: it was made permanent, and files of it are left; `returned`: the trial was booted and the host came back to what was; `not tried`: GRUB
-    started what was in place of the trial, because it could not write grubenv; `left`: a block without a record.
-    `run`: the run that prepared it. `record`: what it wrote. `systemd`: the trial got as far as systemd. `words`: what the host
-    wrote down before it left the trial, by key; `said`: the last lines of its journal. `before`: what it wrote down before the run
-    changed anything.
+    `stage`: `prepared`: what ran is kept and is the default, the new state was not booted; `armed`: the next boot is
+    the trial; `running`: this boot is the trial; `permanent`: it was made permanent, and files of it are left;
+    `returned`: the trial was booted and the host came back to what was; `not tried`: GRUB started what was in place of
+    the trial, because it could not write grubenv; `left`: a block without a record. `run`: the run that prepared it.
+    `record`: what it wrote. `systemd`: the trial got as far as systemd. `words`: what the host wrote down before it
+    left the trial, by key; `said`: the last lines of its journal. `before`: what it wrote down before the run changed
+    anything.
     """
 
     stage: Stage
@@ -424,7 +429,8 @@ trial = Fact("trial.trial", script(_READ_TRIAL, reads=True), _trial)
 
 
 class Outcome(Struct, frozen=True):
-    """The last trial that did not become permanent: its run, when (UTC, by the clock of the controller), what was tried, and why it ended."""
+    """The last trial that did not become permanent: its run, when (UTC, by the clock of the controller), what was
+    tried, and why it ended."""
 
     run: str
     at: str

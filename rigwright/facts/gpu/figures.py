@@ -8,10 +8,10 @@ from msgspec import Struct
 class GpuFigures(Struct, frozen=True):
     """One GPU in one stress. None, "" or no entry: not measured, or not known.
 
-    `driver`, `cuda`: versions of the driver and of the CUDA runtime. `asked_s`: how long all stages together were to take.
-    While the GPU worked alone: `tflops` and `clocks_mhz` (the mean) by kind of product; GB/s (10^9 bytes) of copies within its memory, to
-    it and from it; `alone_max_c`, its highest temperature; `slowed_by`, the reason for lower clocks that NVML gave most often.
-    Of all stages: `core_max_c`, `memory_max_c` and `power_max_w`, the highest.
+    `driver`, `cuda`: versions of the driver and of the CUDA runtime. `asked_s`: how long all stages together were to
+    take. While the GPU worked alone: `tflops` and `clocks_mhz` (the mean) by kind of product; GB/s (10^9 bytes) of
+    copies within its memory, to it and from it; `alone_max_c`, its highest temperature; `slowed_by`, the reason for
+    lower clocks that NVML gave most often. Of all stages: `core_max_c`, `memory_max_c` and `power_max_w`, the highest.
     """
 
     uuid: str

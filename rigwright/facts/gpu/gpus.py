@@ -46,7 +46,8 @@ class Gpu(Struct, frozen=True):
 
     @property
     def without_application_clocks(self) -> bool:
-        """Whether it answers and has no application clocks: a GeForce, or any GPU on a driver that has them no longer."""
+        """Whether it answers and has no application clocks: a GeForce, or any GPU on a driver that has them no
+        longer."""
         return self.application_clocks is None and not self.lost
 
 
@@ -83,8 +84,8 @@ def _pair(reading: Reading, group: str) -> ClockPair | None:
 
 
 def _require_possible(limit: float | None, least: float, most: float) -> None:
-    """Raises ValueError for a power limit that cannot be. From 535 on nvidia-smi reads them for the XML by a call whose failure it does not
-    notice: then it writes what was in its memory."""
+    """Raises ValueError for a power limit that cannot be. From 535 on nvidia-smi reads them for the XML by a call whose
+    failure it does not notice: then it writes what was in its memory."""
     if limit is not None and not (limit > 0 and least <= limit <= most <= _MOST_WATTS):
         raise ValueError(f"a power limit of {limit:g} W between {least:g} and {most:g} W")
 
@@ -108,8 +109,8 @@ supported_clocks = Fact("gpu.supported_clocks", query(_SUPPORTED), _supported)
 
 
 class EccMode(Struct, frozen=True):
-    """ECC of one GPU. `current`: in force; `pending`: from the next boot or reset on. Both None: it has no ECC that can be switched, or
-    is lost."""
+    """ECC of one GPU. `current`: in force; `pending`: from the next boot or reset on. Both None: it has no ECC that can
+    be switched, or is lost."""
 
     uuid: str
     bus_id: str
@@ -120,12 +121,13 @@ class EccMode(Struct, frozen=True):
 
 
 Modes = tuple[str, BusId, str, bool | None, bool | None, str]
-"""UUID, bus id and name of a GPU, a mode now and after the next boot or reset, and the driver's message for a GPU that is lost. The modes are
-None where a GPU does not have them."""
+"""UUID, bus id and name of a GPU, a mode now and after the next boot or reset, and the driver's message for a GPU that
+is lost. The modes are None where a GPU does not have them."""
 
 
 def modes_of(result: Result, now: str, then: str) -> list[Modes]:
-    """The modes of all GPUs whose fields have these paths, in the order of the bus. Raises Unavailable, ValueError as smi_xml.readings."""
+    """The modes of all GPUs whose fields have these paths, in the order of the bus. Raises Unavailable, ValueError as
+    smi_xml.readings."""
     rows: list[Modes] = []
     for reading in sorted(readings(result), key=lambda one: one.bus_id):
         uuid, name = reading.text("uuid") or "", reading.text("product_name") or ""
@@ -177,7 +179,8 @@ def _processes(result: Result) -> tuple[Process, ...]:
 
 
 def _process_rows(lines: list[str]) -> tuple[Process, ...]:
-    """A line `PID, NAME` for each process. A name may contain newlines: other lines than the first are then the rest of it."""
+    """A line `PID, NAME` for each process. A name may contain newlines: other lines than the first are then the rest of
+    it."""
     rows: list[Process] = []
     for line in filter(str.strip, lines):
         pid, _, name = line.partition(", ")
@@ -224,7 +227,8 @@ except ImportError:
 gpu_limits.STATE.pop("supported_application_clocks", None)
 sys.exit(gpu_limits.show(None, gpu_limits.SHOW_S))
 """
-"""As a module the program is compiled once, not in each run. No fact needs the supported clocks, most of its document."""
+"""As a module the program is compiled once, not in each run. No fact needs the supported clocks, most of its
+document."""
 
 LINKS_BEGIN = "--- links\n"
 _NVML = """
@@ -243,9 +247,9 @@ echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0
 exit $code
 """
 NVML = script(ASK + _NVML, _SHOW, LIMITS_PROGRAM, timeout_s=60)
-"""Prints the document of the GPU limits program, which reads NVML. Where it does not have the NVLinks of a GPU (branch 470, or no program yet),
-it then prints what `nvidia-smi nvlink` says: the state of all links, and after `--- peers` and `--- errors` where each ends and what it counted.
-A driver that does not answer NVML is not asked by nvidia-smi."""
+"""Prints the document of the GPU limits program, which reads NVML. Where it does not have the NVLinks of a GPU (branch
+470, or no program yet), it then prints what `nvidia-smi nvlink` says: the state of all links, and after `--- peers` and
+`--- errors` where each ends and what it counted. A driver that does not answer NVML is not asked by nvidia-smi."""
 
 
 def _nvml(result: Result) -> dict[str, Any]:
@@ -263,10 +267,12 @@ nvml = Fact("gpu.nvml", NVML, _nvml)
 
 
 Locks = dict[tuple[str, str], tuple[int, int]]
-"""Locked clocks recorded since this boot and this load of the driver: [min, max] MHz by UUID and kind (graphics, memory)."""
+"""Locked clocks recorded since this boot and this load of the driver: [min, max] MHz by UUID and kind (graphics,
+memory)."""
 
 LOCKED_FILE = f"{UNTIL_BOOT}/locked-clocks"
-"""The file with the locked clocks, because the driver does not report them. Lines: UUID graphics|memory MIN MAX BOOT_ID LOAD CODE."""
+"""The file with the locked clocks, because the driver does not report them. Lines: UUID graphics|memory MIN MAX BOOT_ID
+LOAD CODE."""
 
 _LOCKED = """
 echo "$(cat /proc/sys/kernel/random/boot_id) $(stat -c %i /sys/module/nvidia 2>/dev/null || echo -)"

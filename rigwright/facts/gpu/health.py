@@ -72,7 +72,8 @@ def _sum(values: list[int | None]) -> int | None:
 
 
 def _xml(read: Callable[..., object], *paths: str, default: Any = None) -> Any:
-    """A field of Card: what reads it, and the paths of its XML elements, the first with a value counts. Returns its default."""
+    """A field of Card: what reads it, and the paths of its XML elements, the first with a value counts. Returns its
+    default."""
     _READERS.append((read, paths))
     return default
 
@@ -91,15 +92,15 @@ _NO_COUNTERS = Errors(None, None)
 class Card(Struct, frozen=True):
     """One card. None: it does not have the property, or does not report it.
 
-    `lost`: the driver's message for a GPU that it can no longer reach. `unread`: fields with an error instead of a value.
-    `generation_host`: the highest PCIe generation of the port above the card. `ecc_since_load` counts since the driver was
-    loaded, `ecc_ever` in the lifetime of the card. GPUs before Ampere retire pages, later ones remap rows.
-    `throttle_reasons`: why the clocks are lowered now, except for idle and limits. `memory_most_c`: the highest permitted
-    memory temperature, degrees Celsius. Ada and newer have no `slowdown_c` but `tlimit_c`, the degrees that are left to the
-    highest operating temperature, and `slowdown_tlimit_c`, the value (-2) at which the hardware slows them down.
-    `recovery_action`: the step that the driver asks for, in its words (Reset, Reboot, Drain P2P, Drain and Reset); None: none.
-    `channel_repair_pending`, `tpc_repair_pending`: a spare part of the memory or of the processors replaces a bad one at the
-    next reset.
+    `lost`: the driver's message for a GPU that it can no longer reach. `unread`: fields with an error instead of a
+    value. `generation_host`: the highest PCIe generation of the port above the card. `ecc_since_load` counts since the
+    driver was loaded, `ecc_ever` in the lifetime of the card. GPUs before Ampere retire pages, later ones remap rows.
+    `throttle_reasons`: why the clocks are lowered now, except for idle and limits. `memory_most_c`: the highest
+    permitted memory temperature, degrees Celsius. Ada and newer have no `slowdown_c` but `tlimit_c`, the degrees that
+    are left to the highest operating temperature, and `slowdown_tlimit_c`, the value (-2) at which the hardware slows
+    them down. `recovery_action`: the step that the driver asks for, in its words (Reset, Reboot, Drain P2P, Drain and
+    Reset); None: none. `channel_repair_pending`, `tpc_repair_pending`: a spare part of the memory or of the processors
+    replaces a bad one at the next reset.
     """
 
     bus_id: str

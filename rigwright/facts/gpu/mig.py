@@ -22,7 +22,8 @@ MOST_GPUS, MOST_INSTANCES = 64, 16
 
 
 class MigMode(Struct, frozen=True):
-    """MIG of one GPU. `current`: in force; `pending`: after the next reset or boot. Both None: the GPU has no MIG, or is lost."""
+    """MIG of one GPU. `current`: in force; `pending`: after the next reset or boot. Both None: the GPU has no MIG, or
+    is lost."""
 
     uuid: str
     bus_id: BusId
@@ -84,7 +85,8 @@ _CHECK = 'config=$1; printf %s "$config" | python3 "$2" check --config -'
 
 
 def refused(config: str) -> Fact[dict[BusId, str]]:
-    """What the driver of each GPU would refuse of its layout in a configuration (mig.json), by bus id; nothing where it fits."""
+    """What the driver of each GPU would refuse of its layout in a configuration (mig.json), by bus id; nothing where it
+    fits."""
 
     def parse(result: Result) -> dict[BusId, str]:
         found = {}

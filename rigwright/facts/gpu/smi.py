@@ -1,4 +1,5 @@
-"""How nvidia-smi is asked, and what its answers have in common: failures, GPUs that are lost, and the words for a value."""
+"""How nvidia-smi is asked, and what its answers have in common: failures, GPUs that are lost, and the words for a
+value."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ class NoGpus(Unavailable):
 
 
 def answered(result: Result) -> str:
-    """nvidia-smi's stdout, also with status 14 (a corrupted infoROM). Raises Unavailable with its message if it failed, NoGpus if it
-    lists none."""
+    """nvidia-smi's stdout, also with status 14 (a corrupted infoROM). Raises Unavailable with its message if it failed,
+    NoGpus if it lists none."""
     if result.code == 127 or "not found" in result.error_text or "No such file" in result.error_text:
         raise Unavailable("nvidia-smi is not installed")
     text = "\n".join(line for line in host_text.lines(result.text.strip()) if not line.startswith("WARNING:"))
@@ -79,7 +80,8 @@ ask() {{
   return $code
 }}
 """
-"""A shell function that runs nvidia-smi. If a GPU is lost, nvidia-smi reports no GPU at all; then it queries each alone."""
+"""A shell function that runs nvidia-smi. If a GPU is lost, nvidia-smi reports no GPU at all; then it queries each
+alone."""
 
 
 def query(words: str) -> Command:
@@ -106,5 +108,5 @@ done
 exit $code
 """.replace("@LOST@", LOST)
 XML = script(_XML, timeout_s=60, reads=True)
-"""Prints `nvidia-smi -q -x`, for each GPU alone if one is lost, without the lists of supported clocks, which are 90 % of it. Facts
-read it with smi_xml.py."""
+"""Prints `nvidia-smi -q -x`, for each GPU alone if one is lost, without the lists of supported clocks, which are 90 %
+of it. Facts read it with smi_xml.py."""

@@ -27,8 +27,8 @@ _LONGEST_WORD = 100
 
 
 class Reading:
-    """The fields of one GPU by path, and the names of those with an error instead of a value. `lost`: the driver's message for a GPU that it
-    cannot reach."""
+    """The fields of one GPU by path, and the names of those with an error instead of a value. `lost`: the driver's
+    message for a GPU that it cannot reach."""
 
     def __init__(self, at: BusId, texts: Mapping[str, str], lost: str = "") -> None:
         self.bus_id = at
@@ -112,7 +112,8 @@ def _lost(text: str) -> list[Reading]:
 
 @lru_cache(maxsize=16)
 def _gpus(document: str) -> list[tuple[str, dict[str, str]]]:
-    """The id and the texts by path of each <gpu> of a document, for all facts that read it. Raises ValueError as `host_text.xml`."""
+    """The id and the texts by path of each <gpu> of a document, for all facts that read it. Raises ValueError as
+    `host_text.xml`."""
     if document.count("<gpu ") > MOST_GPUS:
         raise ValueError(f"more than {MOST_GPUS} GPUs")
     found = []

@@ -18,7 +18,8 @@ from rigwright.facts.gpu.smi import LOST, answered
 
 
 class Place(Struct, frozen=True):
-    """The position of an NVIDIA device on the PCI bus. `host_bridge`: pci0000:00; `bridges`: all bridges from the root port down.
+    """The position of an NVIDIA device on the PCI bus. `host_bridge`: pci0000:00; `bridges`: all bridges from the root
+    port down.
 
     `numa_node`: None if the firmware does not report it. `is_gpu`: a display device; the others are NVSwitches.
     """
@@ -84,7 +85,8 @@ _QUIET = lazy_re.compile(
 _COUNTER = lazy_re.compile(
     r"(?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d{1,18})|(\d{1,18}) (?:replay|recovery|flit CRC) errors"
 )
-"""nvidia-smi of 470 writes the number first. Its fourth counter (data CRC) is left out, because nvidia-smi of 535 and later has three."""
+"""nvidia-smi of 470 writes the number first. Its fourth counter (data CRC) is left out, because nvidia-smi of 535 and
+later has three."""
 
 
 def _nvlinks(result: Result) -> tuple[NvLink, ...]:
@@ -116,7 +118,8 @@ def _nvlinks(result: Result) -> tuple[NvLink, ...]:
 
 
 def _links_of_nvml(document: str) -> tuple[NvLink, ...] | None:
-    """The links of all GPUs that NVML can open, as nvidia-smi has them; None where NVML does not tell those of one, or has no GPU.
+    """The links of all GPUs that NVML can open, as nvidia-smi has them; None where NVML does not tell those of one, or
+    has no GPU.
 
     Raises Unavailable if a GPU does not answer in time.
     """
@@ -175,4 +178,5 @@ def _link(line: str) -> tuple[int, str] | None:
 
 
 nvlinks = Fact("topology.nvlinks", NVML, _nvlinks)
-"""Every end of every NVLink, also of links that are down; () without NVLinks. If a GPU is lost, each GPU is queried alone."""
+"""Every end of every NVLink, also of links that are down; () without NVLinks. If a GPU is lost, each GPU is queried
+alone."""

@@ -10,8 +10,8 @@ from rigwright.facts.nccl.p2p_test import Mistake, Versions
 
 
 class MeasurementDocument(Struct, frozen=True, kw_only=True):
-    """The begin and the end of a document. `seconds`: how long the program ran, None where it was cut; `left_behind`: processes that it
-    could not end."""
+    """The begin and the end of a document. `seconds`: how long the program ran, None where it was cut; `left_behind`:
+    processes that it could not end."""
 
     schema: int
     outcome: Literal["ok", "failed", "could not run"]

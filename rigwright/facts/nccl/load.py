@@ -20,8 +20,8 @@ class LoadedGpu(Struct, frozen=True):
 
 
 class Sensors(Struct, frozen=True):
-    """What NVML says of a GPU while it multiplies: medians of a round; None: not reported. `reasons`: bits of all reasons
-    for a lower clock."""
+    """What NVML says of a GPU while it multiplies: medians of a round; None: not reported. `reasons`: bits of all
+    reasons for a lower clock."""
 
     clock_mhz: float | None
     power_w: float | None
@@ -38,7 +38,8 @@ class Speed(Struct, frozen=True):
 
 
 class Round(Struct, frozen=True):
-    """One round: TFLOPS of each GPU, the copies of each pair, the bus bandwidth of the all-reduce. None: not measured."""
+    """One round: TFLOPS of each GPU, the copies of each pair, the bus bandwidth of the all-reduce. None: not
+    measured."""
 
     process: int
     tflops: tuple[float, ...] | None

@@ -1,4 +1,5 @@
-"""Results of NVIDIA's nccl-tests on the host's GPUs: the document of onhost/nccl_programs.py, whose docstring describes every key."""
+"""Results of NVIDIA's nccl-tests on the host's GPUs: the document of onhost/nccl_programs.py, whose docstring describes
+every key."""
 
 from __future__ import annotations
 
@@ -64,4 +65,5 @@ def _document(result: Result) -> NcclTests:
 
 
 nccl_tests = Fact("nccl_programs.nccl_tests", READ_DOCUMENT, _document)
-"""The document with the results of all_reduce_perf and sendrecv_perf; it exists on the host only right after the run."""
+"""The document with the results of all_reduce_perf and sendrecv_perf; it exists on the host only right after the
+run."""

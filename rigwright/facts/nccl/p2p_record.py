@@ -1,4 +1,5 @@
-"""The host's own record of the peer-to-peer test: the changes after which it has not passed yet, and the last run that it passed in."""
+"""The host's own record of the peer-to-peer test: the changes after which it has not passed yet, and the last run that
+it passed in."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from rigwright.facts import Fact
 T = TypeVar("T")
 
 OWED, PASSED, LOCK = "p2p-test.owed", "p2p-test.passed", "p2p-test.lock"
-"""Names in STATE: a line of JSON for each change that makes the test owed; one line about the last passed test; a lock for both."""
+"""Names in STATE: a line of JSON for each change that makes the test owed; one line about the last passed test; a lock
+for both."""
 
 MOST_LINES = 64
 MOST_CHARACTERS = 200
@@ -28,7 +30,8 @@ _TIME = lazy_re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01
 
 
 class Owing(Struct, frozen=True):
-    """A change that makes the test owed: `since`, the time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the change.
+    """A change that makes the test owed: `since`, the time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the
+    change.
 
     `single`: whether a host with a single GPU owes the test after it, too; older versions did not write it.
     """
@@ -58,7 +61,8 @@ class Passed(Struct, frozen=True):
 class Record(Struct, frozen=True):
     """What the host remembers of the test.
 
-    `damaged`: whether something in the record could not be read. `checksum` of the owed changes as they were read, "" for none.
+    `damaged`: whether something in the record could not be read. `checksum` of the owed changes as they were read, ""
+    for none.
     """
 
     owed: tuple[Owing, ...] = ()
@@ -95,7 +99,8 @@ def _record(result: Result) -> Record:
 
 
 def _entry(line: str, kind: type[T]) -> T | None:
-    """A line of JSON as an instance of a type, its texts on one line and cut; None when the line is no such instance."""
+    """A line of JSON as an instance of a type, its texts on one line and cut; None when the line is no such
+    instance."""
     try:
         given = host_text.json_value(line)
         if not isinstance(given, dict):

@@ -41,7 +41,8 @@ class CopyResult(Struct, frozen=True):
 
 
 class SendRecvResult(CopyResult, frozen=True):
-    """NCCL's send and receive between two GPUs, and the transport in its log: `kind`, and the original `words` of the log.
+    """NCCL's send and receive between two GPUs, and the transport in its log: `kind`, and the original `words` of the
+    log.
 
     `without_p2p`: the same with NCCL_P2P_DISABLE=1. `with_level_sys`: with NCCL_P2P_LEVEL=SYS; None: not tested.
     """
@@ -90,7 +91,8 @@ class Grant(Struct, frozen=True):
 
 
 class Pair(Struct, frozen=True):
-    """Two GPUs, one direction. `bytes`: a copy with peer access; `staged`: through the host; `collective` None: not requested."""
+    """Two GPUs, one direction. `bytes`: a copy with peer access; `staged`: through the host; `collective` None: not
+    requested."""
 
     start: int
     end: int
@@ -205,8 +207,8 @@ _RENAMED = {"from": "start", "to": "end"}
 
 
 def read_document(text: str, document_type: type[T], name: str) -> T:
-    """Parses the JSON document of a program of onhost/ as a type. Raises ValueError for an unknown or missing key, a value of
-    another type, and another schema than 1."""
+    """Parses the JSON document of a program of onhost/ as a type. Raises ValueError for an unknown or missing key, a
+    value of another type, and another schema than 1."""
     try:
         given = host_text.json_value(text)
         if not isinstance(given, dict):
@@ -251,7 +253,8 @@ READ_DOCUMENT = script('cat "$1/document" 2>/dev/null', FOLDER)
 
 
 def left_document(result: Result, not_run: str, empty: str) -> str:
-    """The output of READ_DOCUMENT. Raises Unavailable(`not_run`) without a document, Unreadable(`empty`) if it is empty."""
+    """The output of READ_DOCUMENT. Raises Unavailable(`not_run`) without a document, Unreadable(`empty`) if it is
+    empty."""
     if result.code == 1 and not result.stdout:
         raise Unavailable(not_run)
     if not result.stdout.strip():
@@ -264,10 +267,11 @@ def _tested(result: Result) -> Document:
 
 
 class PairFigures(Struct, frozen=True):
-    """What a test measured between two GPUs, by their UUIDs: GB/s (10^9 bytes) of NCCL's send and receive and of copies, the slower direction.
+    """What a test measured between two GPUs, by their UUIDs: GB/s (10^9 bytes) of NCCL's send and receive and of
+    copies, the slower direction.
 
-    Measured alone, or beside the other pairs of its round where the test measured no pair of its kind slower. 0: the data was wrong, or
-    nothing came; None: not tested. `driver`: the version that was loaded.
+    Measured alone, or beside the other pairs of its round where the test measured no pair of its kind slower. 0: the
+    data was wrong, or nothing came; None: not tested. `driver`: the version that was loaded.
     """
 
     gpus: tuple[str, str]
@@ -277,7 +281,8 @@ class PairFigures(Struct, frozen=True):
 
 
 def figures(found: Document) -> tuple[PairFigures, ...]:
-    """The figures of each pair of a full test whose GPUs have UUIDs, in the order of its GPUs; () of a quick one, whose messages are small."""
+    """The figures of each pair of a full test whose GPUs have UUIDs, in the order of its GPUs; () of a quick one, whose
+    messages are small."""
     if found.quick:
         return ()
     uuids = {gpu.index: gpu.uuid for gpu in found.gpus}
@@ -315,7 +320,8 @@ def _kept(found: Document) -> list[dict[str, Any]]:
 
 
 tested = Fact("nccl.tested", READ_DOCUMENT, _tested, kept=_kept)
-"""The document of the test; it exists on the host only right after the test. The history keeps a few figures of it (PairFigures)."""
+"""The document of the test; it exists on the host only right after the test. The history keeps a few figures of it
+(PairFigures)."""
 
 _SETTINGS = r"""
 home=$(getent passwd -- "${SUDO_USER:-root}" | cut -d: -f6)
@@ -345,4 +351,5 @@ def _settings(result: Result) -> tuple[Setting, ...]:
 
 
 settings = Fact("nccl.settings", script(_SETTINGS, reads=True), _settings)
-"""NCCL's variables in the first thousand files that logins, services or NCCL read, those of the system and of root first."""
+"""NCCL's variables in the first thousand files that logins, services or NCCL read, those of the system and of root
+first."""

@@ -1,9 +1,10 @@
 """Parses the output of NVIDIA's nccl-tests: the table of sizes and speeds, and the number of wrong values.
 
-Rows are read from the right with the column names of the header, because `redop` and `root` are missing in some versions
-and may be blank in others.
+Rows are read from the right with the column names of the header, because `redop` and `root` are missing in some
+versions and may be blank in others.
 
-    size count type redop time algbw busbw error time algbw busbw error              until 2021; error: the largest deviation
+    size count type redop time algbw busbw error time algbw busbw error              until 2021; error: the largest
+    deviation
     size count type redop root time algbw busbw #wrong time algbw busbw #wrong       since; #wrong: how many values
     ... time algbw busbw #wrong i_min i_max i_p99 i_cv% ...                          with a report of every iteration
 """
@@ -24,7 +25,8 @@ _LEADING = ("size", "count", "type", "redop", "root")
 
 
 class Row(Struct, frozen=True):
-    """One message size. `busbw_gb_s`: the better of out-of-place and in-place; `wrong`: wrong values of both, None: not compared."""
+    """One message size. `busbw_gb_s`: the better of out-of-place and in-place; `wrong`: wrong values of both, None: not
+    compared."""
 
     size_bytes: int
     busbw_gb_s: float
@@ -47,8 +49,8 @@ class Table(Struct, frozen=True):
 
 
 def read(text: str) -> Table:
-    """The table in a text; without rows if the program ended before. Ignores lines of other programs and of NCCL's log, and a
-    last line that was cut off.
+    """The table in a text; without rows if the program ended before. Ignores lines of other programs and of NCCL's log,
+    and a last line that was cut off.
 
     Raises ValueError for a row that does not match its header, and for unknown columns.
     """

@@ -24,7 +24,8 @@ _COLUMNS = ("Bus id", "UUID", "Serial")
 
 
 def show(console: Console, reports: list[HostReport]) -> None:
-    """Writes for each host a table of its cards, a line for each property of theirs, and a line that counts the findings."""
+    """Writes for each host a table of its cards, a line for each property of theirs, and a line that counts the
+    findings."""
     for report in reports:
         machine = report.last(MachineResult).machine
         console.print()

@@ -23,7 +23,8 @@ ASKED = (containers.specifications, state.loaded_version, pci.gpus)
 
 
 class Judgement(Struct, frozen=True):
-    """What is wrong with the specification, "" if nothing is, and the symptom of the catalogue. `seen`: what it says."""
+    """What is wrong with the specification, "" if nothing is, and the symptom of the catalogue. `seen`: what it
+    says."""
 
     problem: str
     symptom: str
@@ -83,6 +84,7 @@ def judge(facts: Facts) -> Judgement:
 
 
 def device_of(specification: Specification | None, index: int) -> str:
-    """The name of a GPU's device in a specification: its index, or its first MIG device where the whole GPU has none."""
+    """The name of a GPU's device in a specification: its index, or its first MIG device where the whole GPU has
+    none."""
     names = specification.devices if specification else {}
     return next((name for name in (str(index), f"{index}:0") if name in names), str(index))

@@ -1,4 +1,5 @@
-"""Containers: the toolkit at its pin, a true CDI specification, engines that use it, and a GPU seen from within a container."""
+"""Containers: the toolkit at its pin, a true CDI specification, engines that use it, and a GPU seen from within a
+container."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def toolkit_pinned(facts: Facts, *, containers: Containers) -> Iterator[Finding]
 
 @check(follows=("module.", "driver.", "run."))
 def specified(facts: Facts) -> Iterator[Finding]:
-    """The CDI specification names the loaded driver, every GPU, and only files that exist; the toolkit's units renew it."""
+    """The CDI specification names the loaded driver, every GPU, and only files that exist; the toolkit's units renew
+    it."""
     service, path, *_ = facts.all(units.unit(cdi.REFRESH), units.unit(cdi.REFRESH_PATH), *cdi.ASKED)
     found = cdi.judge(facts)
     wanted = "the loaded driver, every GPU, files that exist"
@@ -65,10 +67,11 @@ def specified(facts: Facts) -> Iterator[Finding]:
 
 @check(follows=("run.",))
 def docker_configured(facts: Facts, *, containers: Containers) -> Iterator[Finding]:
-    """docker answers and knows the runtime nvidia, and a reload of systemd does not take the GPUs away from its containers.
+    """docker answers and knows the runtime nvidia, and a reload of systemd does not take the GPUs away from its
+    containers.
 
-    With the systemd driver for control groups runc needs a link in /dev/char for each device node; without it, systemd writes rules
-    without the GPUs at the next daemon-reload."""
+    With the systemd driver for control groups runc needs a link in /dev/char for each device node; without it, systemd
+    writes rules without the GPUs at the next daemon-reload."""
     if "docker" not in containers.engines:
         yield Finding("docker", "pass", "not wanted")
         return
@@ -102,7 +105,8 @@ _LINKS = (
 
 @check(follows=("module.", "driver.", "run."))
 def nodes_open(facts: Facts) -> Iterator[Finding]:
-    """Every user may open the device nodes, which containers of users (rootless) need: an engine cannot give them more rights."""
+    """Every user may open the device nodes, which containers of users (rootless) need: an engine cannot give them more
+    rights."""
     closed = [f"{path} {mode}" for path, mode in facts(engines.nodes).modes.items() if int(mode, 8) & 0o006 != 0o006]
     if closed:
         cause = "NVreg_DeviceFileMode in /etc/modprobe.d, or a udev rule, keeps other users out"

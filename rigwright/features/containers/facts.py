@@ -1,7 +1,8 @@
-"""Container engines, NVIDIA Container Toolkit, and the CDI specifications that tell an engine how a container reaches the GPUs.
+"""Container engines, NVIDIA Container Toolkit, and the CDI specifications that tell an engine how a container reaches
+the GPUs.
 
-An engine reads every specification in /etc/cdi and /var/run/cdi; one in /var/run/cdi precedes one in /etc/cdi, and a device that two
-files of one folder define is none (CDI specification, and its Go library that podman and docker use).
+An engine reads every specification in /etc/cdi and /var/run/cdi; one in /var/run/cdi precedes one in /etc/cdi, and a
+device that two files of one folder define is none (CDI specification, and its Go library that podman and docker use).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ DAEMON_JSON = "/etc/docker/daemon.json"
 
 
 class Engines(Struct, frozen=True):
-    """The versions of the engines, "" for one that is not installed; podman-docker is no docker. `snap`: docker is a snap."""
+    """The versions of the engines, "" for one that is not installed; podman-docker is no docker. `snap`: docker is a
+    snap."""
 
     podman: str
     docker: str
@@ -132,7 +134,8 @@ def _specification(path: str, text: str) -> Specification | None:
 
 
 def _value(path: str, text: str) -> Mapping[str, Any]:
-    """The mapping in a JSON or YAML file. Raises ValueError for one that is too long, too deep, has aliases, or is no mapping."""
+    """The mapping in a JSON or YAML file. Raises ValueError for one that is too long, too deep, has aliases, or is no
+    mapping."""
     if len(text) > MOST_BYTES:
         raise ValueError(f"more than {MOST_BYTES} bytes")
     if path.endswith(".json"):
@@ -254,12 +257,13 @@ def _configuration(result: Result) -> dict[str, Any]:
 
 
 docker_configuration = Fact("containers.docker_configuration", script(_CONFIGURATION), _configuration)
-"""The settings that `nvidia-ctk runtime configure --runtime=docker` would write to /etc/docker/daemon.json. Nothing is written."""
+"""The settings that `nvidia-ctk runtime configure --runtime=docker` would write to /etc/docker/daemon.json. Nothing is
+written."""
 
 
 class Docker(Struct, frozen=True):
-    """What the docker daemon says: the names of its runtimes, its driver for control groups (systemd, cgroupfs), the number of running
-    containers."""
+    """What the docker daemon says: the names of its runtimes, its driver for control groups (systemd, cgroupfs), the
+    number of running containers."""
 
     runtimes: tuple[str, ...]
     cgroup_driver: str
@@ -294,7 +298,8 @@ docker = Fact("containers.docker", script(_DOCKER), _docker)
 
 
 class Nodes(Struct, frozen=True):
-    """The device nodes of NVIDIA in /dev with their modes (0666), and those without a link in /dev/char, by which systemd finds them."""
+    """The device nodes of NVIDIA in /dev with their modes (0666), and those without a link in /dev/char, by which
+    systemd finds them."""
 
     modes: Mapping[str, str]
     without_link: tuple[str, ...]
@@ -344,7 +349,8 @@ mig_devices = Fact("containers.mig_devices", command("nvidia-smi", "-L"), _mig)
 
 
 class SmokeTest(Struct, frozen=True):
-    """What a container printed that had one GPU: `uuids` of the GPUs that it saw; `error`: the engine's last words, "" if it ran."""
+    """What a container printed that had one GPU: `uuids` of the GPUs that it saw; `error`: the engine's last words, ""
+    if it ran."""
 
     device: str
     uuids: tuple[str, ...]
@@ -392,8 +398,8 @@ done
 def smoke_test(engine: str, devices: tuple[str, ...], image: str) -> Fact[tuple[SmokeTest, ...]]:
     """Starts a container with each GPU by its index, and runs nvidia-smi -L in it; nothing of it stays.
 
-    Without an `image` the container's files are the host's own C library and shell; nvidia-smi and its library come from the CDI
-    specification. Raises Unavailable if the engine is not installed.
+    Without an `image` the container's files are the host's own C library and shell; nvidia-smi and its library come
+    from the CDI specification. Raises Unavailable if the engine is not installed.
     """
 
     def parse(result: Result) -> tuple[SmokeTest, ...]:

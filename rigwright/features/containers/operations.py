@@ -1,4 +1,5 @@
-"""Container engines that reach the GPUs: NVIDIA Container Toolkit at one release, an engine, and a CDI specification that is true."""
+"""Container engines that reach the GPUs: NVIDIA Container Toolkit at one release, an engine, and a CDI specification
+that is true."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from rigwright.operations._foreign_sources import judged
 WITH_CDI = "4.1.0"
 """The first podman whose --device takes a CDI device (its release notes)."""
 BESIDE_PODMAN = ("netavark", "aardvark-dns", "uidmap", "slirp4netns", "fuse-overlayfs")
-"""Packages that podman recommends: its networks, and what containers of users need. Those that the host's sources have are installed."""
+"""Packages that podman recommends: its networks, and what containers of users need. Those that the host's sources have
+are installed."""
 PACKAGE_OF = {"podman": "podman", "docker": "docker.io"}
 
 
@@ -40,8 +42,8 @@ PACKAGE_OF = {"podman": "podman", "docker": "docker.io"}
 def possible(facts: Facts, *, containers: Containers, container_repository: CudaSource | None = None) -> Iterator[Note]:
     """The host can have the engines and the toolkit of `containers`, and nothing of others on it works against them.
 
-    Raises HostError for a toolkit that no source has, docker from snap, a podman without CDI, a daemon.json that is no JSON, a
-    daemon.json that names other CDI folders, and two CDI specifications of one folder that define the same GPU.
+    Raises HostError for a toolkit that no source has, docker from snap, a podman without CDI, a daemon.json that is no
+    JSON, a daemon.json that names other CDI folders, and two CDI specifications of one folder that define the same GPU.
     """
     there, daemon, specifications, *_ = facts.all(
         engines.engines, files.file(DAEMON_JSON), engines.specifications, *ASKED
@@ -84,7 +86,8 @@ def _check_podman(facts: Facts, there: Engines) -> None:
 
 
 def daemon_json(daemon: Any) -> dict[str, Any]:
-    """The settings in /etc/docker/daemon.json; {} without the file. Raises HostError for a file that is no JSON object."""
+    """The settings in /etc/docker/daemon.json; {} without the file. Raises HostError for a file that is no JSON
+    object."""
     fix = "correct it on the host (python3 -m json.tool shows the place); then run the same command again"
     if daemon is None:
         return {}
@@ -121,8 +124,8 @@ def repository_present(
 ) -> Iterator[Change | Note]:
     """NVIDIA's repository of the toolkit is a source of the host, trusted by its own key only.
 
-    A source of that repository which the host already has is left as it is. Raises HostError if that one is trusted without a signature, or
-    by another key.
+    A source of that repository which the host already has is left as it is. Raises HostError if that one is trusted
+    without a signature, or by another key.
     """
     listed, keyring = apt.source_paths(PIN)
     remote = repository(container_repository)
@@ -190,10 +193,11 @@ def toolkit_held(facts: Facts, *, containers: Containers) -> Iterator[Change]:
 
 @operation()
 def engine_installed(facts: Facts, *, containers: Containers) -> Iterator[Change]:
-    """Each engine of `containers` is installed, from the host's distribution. One that is there, such as docker-ce, is left as it is.
+    """Each engine of `containers` is installed, from the host's distribution. One that is there, such as docker-ce, is
+    left as it is.
 
-    With podman come the packages that it recommends for networks and for containers of users, as far as the host's sources have them.
-    Raises HostError where no source has an engine.
+    With podman come the packages that it recommends for networks and for containers of users, as far as the host's
+    sources have them. Raises HostError where no source has an engine.
     """
     there = facts(engines.engines)
     lacking = [name for name in containers.engines if not getattr(there, name)]
@@ -219,7 +223,8 @@ def engine_installed(facts: Facts, *, containers: Containers) -> Iterator[Change
 def specified(facts: Facts) -> Iterator[Change]:
     """The CDI specification is true: it names the loaded driver's version, every GPU, and only files that exist.
 
-    The toolkit's own units make it at boot, after a driver change, and here. Known when the toolkit is installed and the driver loaded.
+    The toolkit's own units make it at boot, after a driver change, and here. Known when the toolkit is installed and
+    the driver loaded.
     """
     asked = (
         engines.toolkit_version,
@@ -263,10 +268,12 @@ def specified(facts: Facts) -> Iterator[Change]:
 
 @operation()
 def docker_configured(facts: Facts, *, containers: Containers) -> Iterator[Change]:
-    """docker has the runtime nvidia, as `nvidia-ctk runtime configure` sets it up, and nothing that stands in daemon.json is lost.
+    """docker has the runtime nvidia, as `nvidia-ctk runtime configure` sets it up, and nothing that stands in
+    daemon.json is lost.
 
-    The daemon is started again where it does not know the runtime; with running containers, which then stop, that is disruptive. Known when docker
-    and the toolkit are installed. Raises HostError for a daemon.json that is no JSON, and if nvidia-ctk would change a setting of others.
+    The daemon is started again where it does not know the runtime; with running containers, which then stop, that is
+    disruptive. Known when docker and the toolkit are installed. Raises HostError for a daemon.json that is no JSON, and
+    if nvidia-ctk would change a setting of others.
     """
     if "docker" not in containers.engines:
         return

@@ -28,13 +28,16 @@ PACKAGES = (
 URL = "https://nvidia.github.io/libnvidia-container/stable/deb/amd64"
 KEY_URL = "https://nvidia.github.io/libnvidia-container/gpgkey"
 FINGERPRINT = "C95B321B61E88C1809C4F759DDCAE044F796ECB0"
-"""NVIDIA CORPORATION (Open Source Projects), the key of that repository since 2017 (three independent setups that pin it)."""
+"""NVIDIA CORPORATION (Open Source Projects), the key of that repository since 2017 (three independent setups that pin
+it)."""
 OLDEST = "1.18.0"
-"""The first release whose own units make the specification again at boot and after a driver change (its deployments/systemd)."""
+"""The first release whose own units make the specification again at boot and after a driver change (its
+deployments/systemd)."""
 
 
 class Release(Struct, frozen=True):
-    """A release of the toolkit. `version`: of its packages, 1.18.1-1. `pinned`: the host's pin says so, and no source was asked."""
+    """A release of the toolkit. `version`: of its packages, 1.18.1-1. `pinned`: the host's pin says so, and no source
+    was asked."""
 
     version: str
     pinned: bool
@@ -71,7 +74,8 @@ def pinned(facts: Facts, containers: Containers) -> Release | None:
 
 
 def resolved(facts: Facts, containers: Containers, given: CudaSource | None) -> Release:
-    """The release of the pin, or else the wanted one of the repository. Raises HostError, with those that it has, if it lacks it."""
+    """The release of the pin, or else the wanted one of the repository. Raises HostError, with those that it has, if it
+    lacks it."""
     facts.all(*ASKED)
     if (now := pinned(facts, containers)) is not None:
         return now

@@ -15,9 +15,9 @@ LATEST = "latest"
 class Containers(Struct, frozen=True):
     """Which engines a host has, and the release of NVIDIA Container Toolkit.
 
-    `engine`: docker or podman, of the host's distribution, or both. `toolkit`: a release ('1.18.1'), or latest: the newest one when
-    the host is provisioned first; the pin keeps it from then on. `image`: the image of the smoke container, already on the host; "":
-    one that is made of the host's own files.
+    `engine`: docker or podman, of the host's distribution, or both. `toolkit`: a release ('1.18.1'), or latest: the
+    newest one when the host is provisioned first; the pin keeps it from then on. `image`: the image of the smoke
+    container, already on the host; "": one that is made of the host's own files.
     """
 
     engine: Literal["docker", "podman", "both"]

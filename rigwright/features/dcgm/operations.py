@@ -27,9 +27,11 @@ _ALTERNATIVE = (
 
 @operation()
 def possible(facts: Facts, *, dcgm: bool, slots: dict[BusId, str] | None = None) -> Iterator[Note]:
-    """Every GPU of the host is one for which DCGM is made. Raises HostError for a GeForce or TITAN, with what it has in its place.
+    """Every GPU of the host is one for which DCGM is made. Raises HostError for a GeForce or TITAN, with what it has in
+    its place.
 
-    DCGM runs there too, but its diagnostics skip the card, and it has no profiling counters: nothing that nvidia-smi lacks.
+    DCGM runs there too, but its diagnostics skip the card, and it has no profiling counters: nothing that nvidia-smi
+    lacks.
     """
     for device in facts(pci.gpus) if dcgm else ():
         model = catalogue.model_of(device.device_id)

@@ -1,4 +1,5 @@
-"""NVIDIA's Data Center GPU Manager: its packages in NVIDIA's repository, and the release that a host has or will have."""
+"""NVIDIA's Data Center GPU Manager: its packages in NVIDIA's repository, and the release that a host has or will
+have."""
 
 from __future__ import annotations
 

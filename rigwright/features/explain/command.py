@@ -43,7 +43,8 @@ def _of_stdin(today: datetime.date) -> tuple[Explanation, ...]:
 
 
 def _own_rigs(given: str) -> Path | None:
-    """The folder of the user's own rigs beside the inventory; None without one. Reads nothing of the inventory itself."""
+    """The folder of the user's own rigs beside the inventory; None without one. Reads nothing of the inventory
+    itself."""
     inventory = inventory_path(given)
     folder = (inventory if inventory.is_dir() else inventory.parent) / "rigs"
     return folder if folder.is_dir() else None

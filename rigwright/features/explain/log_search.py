@@ -38,8 +38,8 @@ class _Pattern(Struct, frozen=True):
 class LogSearch:
     """The symptoms and Xids that were found so far, in the order in which they were found.
 
-    `symptoms`: by key; only the first match of each. `causes`: those of the possible causes that the log shows. `xids`: by
-    bus id and code; SXids of NVSwitches are left out.
+    `symptoms`: by key; only the first match of each. `causes`: those of the possible causes that the log shows. `xids`:
+    by bus id and code; SXids of NVSwitches are left out.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""Says what is wrong in text that somebody pasted: nvidia-smi, nvidia-smi -q, a kernel log, an NCCL log, a Python traceback.
+"""Says what is wrong in text that somebody pasted: nvidia-smi, nvidia-smi -q, a kernel log, an NCCL log, a Python
+traceback.
 
 The text is read once, line by line, and kept no longer than needed: memory is bounded.
 """
@@ -40,9 +41,9 @@ _MOST_FINDINGS = 500
 class Problem(Struct, frozen=True):
     """Something that is wrong in the text.
 
-    `key`: a symptom, `Xid 13`, or "". `line`: the line where it was first seen. `after`: the number of the problem that it
-    may follow from, counted from 1; 0: none. `codes`: what the numbers in the message mean. `causes`: possible causes, each
-    with whether the text shows it; those come first.
+    `key`: a symptom, `Xid 13`, or "". `line`: the line where it was first seen. `after`: the number of the problem that
+    it may follow from, counted from 1; 0: none. `codes`: what the numbers in the message mean. `causes`: possible
+    causes, each with whether the text shows it; those come first.
     """
 
     key: str
@@ -59,7 +60,8 @@ class Problem(Struct, frozen=True):
 
 
 class PastedText(Struct, frozen=True):
-    """What a text contains. `parts`: what was read, in words. `problems`: causes before their consequences, worst first.
+    """What a text contains. `parts`: what was read, in words. `problems`: causes before their consequences, worst
+    first.
 
     `notes`: what is worth knowing and not wrong.
     """
@@ -269,7 +271,8 @@ class _Reading:
                 yield Problem("traceback", title, "warn", number, text, cause, fix)
 
     def notes(self, today: datetime.date) -> Iterator[str]:
-        """What is worth knowing: properties of GPUs, symptoms that are normal, warnings that nothing explains, versions."""
+        """What is worth knowing: properties of GPUs, symptoms that are normal, warnings that nothing explains,
+        versions."""
         for problem in self._from_findings("info"):
             yield f"{problem.seen}. {problem.cause}" if problem.cause else problem.seen
         keys = {finding.symptom for _, finding in self._findings.values()}

@@ -14,7 +14,8 @@ from rigwright.facts.gpu import health as gpu_health
 from rigwright.features.explain.smi_text import QueryGpu, Row, Table
 
 HOT_C = 90
-"""From this temperature the table's GPU is reported: most slow down between 87 and 97 C (assumed; the table has no threshold)."""
+"""From this temperature the table's GPU is reported: most slow down between 87 and 97 C (assumed; the table has no
+threshold)."""
 HELD_MIB = 1024
 """From this much used memory a GPU without a process is reported (assumed: the driver itself uses some hundred MiB)."""
 LOADED_STATES = ("P0", "P1", "P2", "P3")

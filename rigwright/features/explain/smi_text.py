@@ -1,4 +1,5 @@
-"""What nvidia-smi prints for people, as they paste it: its table, and the text of `nvidia-smi -q`. Both come line by line."""
+"""What nvidia-smi prints for people, as they paste it: its table, and the text of `nvidia-smi -q`. Both come line by
+line."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ MOST_GPUS = 256
 
 
 class Row(Struct, frozen=True):
-    """One GPU of the table, in the table's own words; "" where a word cannot be read. `line`: its first line's number."""
+    """One GPU of the table, in the table's own words; "" where a word cannot be read. `line`: its first line's
+    number."""
 
     index: str
     line: int
@@ -41,7 +43,8 @@ class Row(Struct, frozen=True):
 
 
 class Table(Struct):
-    """A table of nvidia-smi. `processes`: how many are listed for each GPU; None: the table has no list of processes."""
+    """A table of nvidia-smi. `processes`: how many are listed for each GPU; None: the table has no list of
+    processes."""
 
     line: int
     driver: str = ""
@@ -70,7 +73,8 @@ _PROCESS = lazy_re.compile(
 
 
 class TableReader:
-    """Reads tables of nvidia-smi. Give it every line; a table ends where another begins or a line is not part of one."""
+    """Reads tables of nvidia-smi. Give it every line; a table ends where another begins or a line is not part of
+    one."""
 
     def __init__(self) -> None:
         self.table: Table | None = None
@@ -190,7 +194,8 @@ _MOST_VALUES = 2000
 
 
 class QueryReader:
-    """Reads the text of `nvidia-smi -q`. Give it every line; a GPU ends where another begins or a line is not part of it.
+    """Reads the text of `nvidia-smi -q`. Give it every line; a GPU ends where another begins or a line is not part of
+    it.
 
     A part of such a text that begins with a section is a GPU without a bus id.
     """

@@ -44,8 +44,8 @@ def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[
     """Explains a GPU, rig, driver branch or release, CUDA toolkit, PCI id, topic, symptom, Xid, or error message.
 
     An exact name wins over a name that contains the text. Several entries whose names contain it are listed, one line
-    each. `rigs` is the folder of the user's own rigs. Raises UsageError with the most similar names and texts if nothing
-    matches.
+    each. `rigs` is the folder of the user's own rigs. Raises UsageError with the most similar names and texts if
+    nothing matches.
     """
     name = text.strip()
     if len(name) > LONGEST_NAME:
@@ -165,7 +165,8 @@ def _unknown(name: str) -> UsageError:
 
 
 def _in_text(text: str) -> Iterator[Explanation]:
-    """The Xids and symptoms in a text: errors of the GPU, symptoms, then Xids of programs, which are often a consequence.
+    """The Xids and symptoms in a text: errors of the GPU, symptoms, then Xids of programs, which are often a
+    consequence.
 
     An Xid that may follow from another one of the text comes after it.
     """

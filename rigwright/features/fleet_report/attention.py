@@ -1,5 +1,5 @@
-"""The lists at the top of the fleet page: problems, changes since the last report, and ends of life; equal items once, with
-all of their hosts."""
+"""The lists at the top of the fleet page: problems, changes since the last report, and ends of life; equal items once,
+with all of their hosts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Where(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """A bad finding or an error, with all hosts that have it. `steps`: those of the fix, of a problem that has several."""
+    """A bad finding or an error, with all hosts that have it. `steps`: those of the fix, of a problem that has
+    several."""
 
     verdict: str
     check: str
@@ -71,7 +72,8 @@ class Changed(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """An end of life, with all hosts that it concerns. `verdict` as of a finding; `left`: the time from now, in words."""
+    """An end of life, with all hosts that it concerns. `verdict` as of a finding; `left`: the time from now, in
+    words."""
 
     verdict: str
     name: str
@@ -86,8 +88,8 @@ Item = TypeVar("Item", Problem, Changed, Ending)
 
 
 def problems(hosts: Sequence[HostView]) -> list[Problem]:
-    """The problems of all hosts: hosts that do not answer, lost hardware, failures, drift, then warnings; of each those of most
-    hosts first."""
+    """The problems of all hosts: hosts that do not answer, lost hardware, failures, drift, then warnings; of each those
+    of most hosts first."""
 
     def rank(problem: Problem) -> tuple[int, int, int]:
         order = _FIRST.index(problem.check) if problem.check in _FIRST else len(_FIRST)
@@ -101,8 +103,8 @@ def problems(hosts: Sequence[HostView]) -> list[Problem]:
 
 
 def by_cause(found: Sequence[Problem]) -> list[Problem]:
-    """The problems, those of one cause once, with all their hosts: equal title and fix but for quantities, places and the values seen. Without a fix
-    the explanations are equal too."""
+    """The problems, those of one cause once, with all their hosts: equal title and fix but for quantities, places and
+    the values seen. Without a fix the explanations are equal too."""
     alike: dict[tuple[str, ...], list[Problem]] = {}
     for one in found:
         name = one.hosts[0].name if len(one.hosts) == 1 else ""
@@ -207,7 +209,8 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
 
 
 def _follows(host: HostView, finding: Mapping[str, Any]) -> bool:
-    """Whether a difference is a consequence of a problem that the host has: it has the same cause, or misses a lost GPU."""
+    """Whether a difference is a consequence of a problem that the host has: it has the same cause, or misses a lost
+    GPU."""
     causes = {found.cause for problem in host.problems if not problem.drift for found in problem.findings} - {""}
     lost = [gpu["bus_id"] for gpu in host.data["machine"]["gpus"] if gpu["lost"]]
     missed = finding["check"] == "fleet.gpus" and finding["seen"] == "missing"

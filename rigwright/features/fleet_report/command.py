@@ -44,7 +44,8 @@ _COMPARISONS = ("fleet.past", "fleet.gpus")
 
 
 def fleet_report(options: FleetReportOptions) -> int:
-    """Writes the report of a fleet, prints a line for each host; returns the exit code: 2 for a difference, 3 when one does not answer."""
+    """Writes the report of a fleet, prints a line for each host; returns the exit code: 2 for a difference, 3 when one
+    does not answer."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
         only = partial(never_provisioned, playbook=options.playbook)
@@ -59,7 +60,8 @@ def _report(jobs: list[HostJob], _text: Any) -> None:
 
 
 def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | None = None) -> None:
-    """Compares hosts that were looked at with their past and each other, completes their reports, and writes the text."""
+    """Compares hosts that were looked at with their past and each other, completes their reports, and writes the
+    text."""
     ids = RecordedIds(jobs)
     fleet_check.compare([job for job in jobs if job.report.error is None], since, text, ids)
     _over_time(jobs, text, ids)
@@ -75,13 +77,15 @@ def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | 
 
 
 def _look(job: HostJob) -> Iterator[HostResult]:
-    """Plans the steps, runs the checks that need no test, and reads all facts that are compared or shown, in one round trip."""
+    """Plans the steps, runs the checks that need no test, and reads all facts that are compared or shown, in one round
+    trip."""
     job.run.prefetch(fleet_check.FACTS)
     yield from actions.verify_host(job, describe=True)
 
 
 def _over_time(jobs: Sequence[HostJob], text: Any, ids: RecordedIds) -> None:
-    """Merges into every report what changed since the report before, what reaches its end of life, and the temperature over time."""
+    """Merges into every report what changed since the report before, what reaches its end of life, and the temperature
+    over time."""
     today = datetime.date.today()
     comparisons: dict[str, dict[str, Any]] = {}
     for job in jobs:
@@ -129,13 +133,15 @@ def _add_past(
 
 
 def became(now: Machine, of_gpus: Sequence[Finding]) -> list[dict[str, str]]:
-    """The facts of a machine that differ from those at the last report, and the findings about GPUs that came or went."""
+    """The facts of a machine that differ from those at the last report, and the findings about GPUs that came or
+    went."""
     findings = (*drift.past(now), *of_gpus)
     return [{"subject": each.subject, "before": each.expected, "after": each.seen, "run": ""} for each in findings]
 
 
 def turned(before: Sequence[Mapping[str, str]], now: Sequence[Finding]) -> dict[str, list[dict[str, str]]]:
-    """`new`: findings that the last report did not have; `gone`: findings that only the last report had. Values are ignored."""
+    """`new`: findings that the last report did not have; `gone`: findings that only the last report had. Values are
+    ignored."""
 
     def bad(findings: Sequence[Mapping[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
         return {

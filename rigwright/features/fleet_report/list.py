@@ -1,7 +1,8 @@
-"""The list of a large fleet: a short row for each machine, filters, and the cards of all machines compressed within the page.
+"""The list of a large fleet: a short row for each machine, filters, and the cards of all machines compressed within the
+page.
 
-A browser with JavaScript filters and searches the rows, and unpacks the card of a machine when its row is opened. Without JavaScript the rows are
-a plain list.
+A browser with JavaScript filters and searches the rows, and unpacks the card of a machine when its row is opened.
+Without JavaScript the rows are a plain list.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Row(Struct, frozen=True):
 
 
 class Filter(Struct, frozen=True):
-    """A choice of the values that machines have, with the number of machines of each. `column`: its place in the data of a machine."""
+    """A choice of the values that machines have, with the number of machines of each. `column`: its place in the data
+    of a machine."""
 
     name: str
     column: int
@@ -51,7 +53,8 @@ class Filter(Struct, frozen=True):
 
 
 class MachineList(Struct, frozen=True):
-    """The rows, worst first; the filters; the data of the script, and the script with the hash that lets a browser run no other."""
+    """The rows, worst first; the filters; the data of the script, and the script with the hash that lets a browser run
+    no other."""
 
     rows: tuple[Row, ...]
     filters: tuple[Filter, ...]
@@ -61,7 +64,8 @@ class MachineList(Struct, frozen=True):
 
 
 def sorted_rows(machines: Sequence[Machine], problems: Sequence[Problem]) -> list[Row]:
-    """The rows of machines, the worst first, those with most problems before others; else in the order of the machines."""
+    """The rows of machines, the worst first, those with most problems before others; else in the order of the
+    machines."""
     count = Counter(where.name for problem in problems for where in problem.hosts)
     ordered = sorted(machines, key=lambda one: (_VERDICTS.index(one.verdict), -count[one.host.name]))
     return [_row(machine, count[machine.host.name]) for machine in ordered]
@@ -82,7 +86,8 @@ def made(
     endings: Sequence[Ending],
     card: Callable[[Machine], str],
 ) -> MachineList:
-    """The list. The machines of a problem, a change or an end of life can be shown alone; `card`: the HTML of a machine's card."""
+    """The list. The machines of a problem, a change or an end of life can be shown alone; `card`: the HTML of a
+    machine's card."""
     lists: dict[str, Sequence[Problem | Changed | Ending]] = {"p": problems, "c": changes, "e": endings}
     of_row: tuple[tuple[str, Callable[[Row], Sequence[str]]], ...] = (
         ("State", lambda row: [row.machine.label]),
@@ -133,7 +138,8 @@ def _words(row: Row, titles: Sequence[str]) -> str:
 
 
 def _cell(kind: str, values: Mapping[str, Any]) -> str:
-    """A GPU as one letter for its state and one for each value of SHOWN: its share of the maximum in 36 steps, `-` for none."""
+    """A GPU as one letter for its state and one for each value of SHOWN: its share of the maximum in 36 steps, `-` for
+    none."""
     shares = (values[name].share if name in values else None for name in SHOWN)
     return (kind or "pass")[0] + "".join("-" if share is None else _STEPS[share * 35 // 100] for share in shares)
 

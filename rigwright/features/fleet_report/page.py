@@ -30,7 +30,8 @@ FIRST = 12
 """The number of problems that are shown; the rest is behind a click."""
 
 CARDS = 48
-"""The most machines whose cards are in the page as they are; of more there is a list, whose cards are unpacked when they are opened."""
+"""The most machines whose cards are in the page as they are; of more there is a list, whose cards are unpacked when
+they are opened."""
 
 SLOWEST = 60
 """The number of entries of slow GPUs that are listed."""
@@ -53,7 +54,8 @@ STATES = ("pass", "warn", "fail", "unknown")
 
 
 class Tile(Struct, frozen=True):
-    """A figure of the fleet. `kind`: its CSS class; `href`: the section that explains it; `bar`: CSS classes and widths of its parts."""
+    """A figure of the fleet. `kind`: its CSS class; `href`: the section that explains it; `bar`: CSS classes and widths
+    of its parts."""
 
     title: str
     value: str
@@ -103,7 +105,8 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
 
 
 class Speeds(Struct, frozen=True):
-    """The speed under full load: machines and GPUs, the slowest first; models without a figure; machines of which no speed is known."""
+    """The speed under full load: machines and GPUs, the slowest first; models without a figure; machines of which no
+    speed is known."""
 
     machines: tuple[RankedMachine, ...]
     gpus: tuple[Entry, ...]

@@ -22,8 +22,9 @@ CARRIED_S = 1.25 * 86400
 
 
 class Trend(Struct, frozen=True):
-    """SVG paths in a box of 240 x 56, with gaps where nothing is known: `area`, and `line` along its upper edge. `low`, `high`: the
-    ends of the axis; `now` at (`x`, `y`): the last value; `limit`: y of the limit's line, None outside the box."""
+    """SVG paths in a box of 240 x 56, with gaps where nothing is known: `area`, and `line` along its upper edge. `low`,
+    `high`: the ends of the axis; `now` at (`x`, `y`): the last value; `limit`: y of the limit's line, None outside the
+    box."""
 
     area: str
     line: str
@@ -37,8 +38,8 @@ class Trend(Struct, frozen=True):
 
 
 def slots(gpus: Sequence[Series], begin: float, end: float) -> list[list[float | None]]:
-    """For each GPU of a machine its last value in each of SLOTS time slots. A slot in which no GPU of the machine has a value
-    repeats the slot before, for at most CARRIED_S; otherwise a missing value is None."""
+    """For each GPU of a machine its last value in each of SLOTS time slots. A slot in which no GPU of the machine has a
+    value repeats the slot before, for at most CARRIED_S; otherwise a missing value is None."""
     width_s = max(end - begin, 1e-9) / SLOTS
     rows: list[list[float | None]] = [[None] * SLOTS for _ in gpus]
     for row, series in zip(rows, gpus, strict=True):

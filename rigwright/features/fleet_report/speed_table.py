@@ -25,7 +25,8 @@ SHOWN = 8
 
 
 def show(console: Console, reports: Sequence[HostReport]) -> None:
-    """Writes the machines and the slowest GPUs by their share of the model's figure, and of which machines no speed is known."""
+    """Writes the machines and the slowest GPUs by their share of the model's figure, and of which machines no speed is
+    known."""
     measured = {report.host.name: gpus for report in reports if (gpus := report.last(MeasuredGpus).gpus)}
     ranked = speed_rank.gpus(measured)
     if ranked:

@@ -15,7 +15,8 @@ from rigwright.report.wrapping import hanging
 
 
 def over_time(console: Console, reports: Sequence[HostReport]) -> None:
-    """Writes a line that counts the differences from the last report, and one for each end of life that is past or near."""
+    """Writes a line that counts the differences from the last report, and one for each end of life that is past or
+    near."""
     known = [past for report in reports if (past := report.last(ComparisonResult).fleet) and past["since"]]
     if known:
         became, new, gone = (sum(len(host[key]) for host in known) for key in ("became", "new", "gone"))

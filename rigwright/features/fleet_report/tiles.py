@@ -41,8 +41,8 @@ class Gpu(Struct, frozen=True):
 
 
 class Machine(Struct, frozen=True):
-    """A machine: `verdict` and `label` of its state, its GPU models (`title`), GPUs and plots. `answered`: when an unreachable
-    machine last answered, else ""."""
+    """A machine: `verdict` and `label` of its state, its GPU models (`title`), GPUs and plots. `answered`: when an
+    unreachable machine last answered, else ""."""
 
     host: HostView
     group: str

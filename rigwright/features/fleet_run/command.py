@@ -26,12 +26,13 @@ _BOUNDED = """exec 3>&1
 code=$({ { timeout -k 2 "$3" sh -c "$1" </dev/null 2>&1 3>&- 4>&-; echo $? >&4; } | head -c "$2" >&3; } 4>&1)
 exit "${code:-1}"
 """
-"""Runs $1 with stdout and stderr joined, prints the first $2 bytes, and exits with its exit code. SIGPIPE ends a command that
-writes more; TERM, then KILL end one that runs longer than $3 seconds."""
+"""Runs $1 with stdout and stderr joined, prints the first $2 bytes, and exits with its exit code. SIGPIPE ends a
+command that writes more; TERM, then KILL end one that runs longer than $3 seconds."""
 
 
 def fleet_run(options: FleetRunOptions) -> int:
-    """Prints the output of every host, equal ones once; returns the exit code: 1 when the command failed, 3 when a host is away."""
+    """Prints the output of every host, equal ones once; returns the exit code: 1 when the command failed, 3 when a host
+    is away."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
         limit_s = _seconds(options.timeout_s)

@@ -9,8 +9,8 @@ from rigwright.core.host_result import HostResult, HostStatus
 
 
 class CommandResult(HostResult, frozen=True):
-    """How the command ended: its exit code (None: the time limit passed) and its output. `cut`: the output was too long, and
-    its end is missing."""
+    """How the command ended: its exit code (None: the time limit passed) and its output. `cut`: the output was too
+    long, and its end is missing."""
 
     KEY = "ran"
     FAILURE_CODE = 1

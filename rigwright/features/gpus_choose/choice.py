@@ -1,5 +1,5 @@
-"""Which GPUs of a machine are best joined: by the bandwidths that earlier runs measured between them; without these NVLinks first, then a
-common PCIe switch, root complex and NUMA node."""
+"""Which GPUs of a machine are best joined: by the bandwidths that earlier runs measured between them; without these
+NVLinks first, then a common PCIe switch, root complex and NUMA node."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_GPUS = 20
 
 
 class Join(Struct, frozen=True, order=True):
-    """How two GPUs are joined. `nvlinks` that are up, also by way of NVSwitches. `near`: 3 a common PCIe switch, 2 a common root
-    complex, 1 a common NUMA node, 0 none of these. A greater one is better."""
+    """How two GPUs are joined. `nvlinks` that are up, also by way of NVSwitches. `near`: 3 a common PCIe switch, 2 a
+    common root complex, 1 a common NUMA node, 0 none of these. A greater one is better."""
 
     nvlinks: int
     near: int
@@ -40,10 +40,11 @@ class Join(Struct, frozen=True, order=True):
 
 
 class Choice(Struct, frozen=True):
-    """The chosen GPUs in the order of the bus. `devices`: the words of CUDA_VISIBLE_DEVICES; `names`: how rigwright calls them.
+    """The chosen GPUs in the order of the bus. `devices`: the words of CUDA_VISIBLE_DEVICES; `names`: how rigwright
+    calls them.
 
-    `joined`: how their pairs are joined, in words. `basis`: whether measured bandwidths or the topology decided, and how old a
-    measurement is; "" for a single GPU. `left_out`: the reason for each GPU that could not be taken.
+    `joined`: how their pairs are joined, in words. `basis`: whether measured bandwidths or the topology decided, and
+    how old a measurement is; "" for a single GPU. `left_out`: the reason for each GPU that could not be taken.
     """
 
     devices: tuple[str, ...]
@@ -74,12 +75,14 @@ def choose(
     driver: str = "",
     split: Collection[str] = (),
 ) -> Choice:
-    """The group of `wanted` GPUs whose worst pair is joined best; of equal ones, that with the better pairs, then the first on the bus.
+    """The group of `wanted` GPUs whose worst pair is joined best; of equal ones, that with the better pairs, then the
+    first on the bus.
 
-    Where `measured` has every pair that can be taken, its bandwidths count before the topology: NCCL's where all have them, else those of
-    copies. `now` (UTC) and the loaded `driver` are for what is said of their age. GPUs of one model are preferred. Lost ones, those in `users` (processes by UUID), and those in `split` (bus ids of GPUs with MIG on, of which a
-    program sees one instance) are left out. The devices are numbers in the order of the bus; UUIDs where a GPU is lost or split, because CUDA
-    counts the others then. Raises HostError where too few are left.
+    Where `measured` has every pair that can be taken, its bandwidths count before the topology: NCCL's where all have
+    them, else those of copies. `now` (UTC) and the loaded `driver` are for what is said of their age. GPUs of one model
+    are preferred. Lost ones, those in `users` (processes by UUID), and those in `split` (bus ids of GPUs with MIG on,
+    of which a program sees one instance) are left out. The devices are numbers in the order of the bus; UUIDs where a
+    GPU is lost or split, because CUDA counts the others then. Raises HostError where too few are left.
     """
     names = {gpu.bus_id: place(gpu.bus_id, slots) for gpu in gpus}
     on_bus = sorted(gpus, key=lambda gpu: gpu.bus_id)
@@ -127,8 +130,8 @@ def choose(
 
 
 class _Speeds(Struct, frozen=True):
-    """The measured GB/s of all pairs of GPUs, by their UUIDs; {} where one is not measured. `kind`: what was measured. `known` of `all`
-    pairs are measured."""
+    """The measured GB/s of all pairs of GPUs, by their UUIDs; {} where one is not measured. `kind`: what was measured.
+    `known` of `all` pairs are measured."""
 
     gb_s: dict[tuple[str, str], float]
     kind: str
@@ -180,7 +183,8 @@ def _age(at: str, now: datetime.datetime) -> str:
 
 
 def _level(gb_s: float) -> int:
-    """A number that is the same for speeds that differ by less than about ALIKE. A pair that failed is below every other."""
+    """A number that is the same for speeds that differ by less than about ALIKE. A pair that failed is below every
+    other."""
     return math.floor(math.log(gb_s, ALIKE)) if gb_s > 1e-3 else -1000
 
 

@@ -11,9 +11,9 @@ class GpusChooseOptions(HostsOptions, command="gpus.choose", positional=("count"
         invoke gpus.choose 2 --host servbadge
         eval "$(invoke gpus.choose 2 --host localhost --export)"
 
-    Where earlier runs have measured all pairs (peer-to-peer test), their bandwidths count first, and the age of the measurement is
-    shown. Otherwise the pairs with the most NVLinks come first (on a DGX-1 not every pair has one), then a common PCIe switch, root
-    complex and NUMA node. GPUs in use, with MIG on, and lost ones are left out, and named.
+    Where earlier runs have measured all pairs (peer-to-peer test), their bandwidths count first, and the age of the
+    measurement is shown. Otherwise the pairs with the most NVLinks come first (on a DGX-1 not every pair has one), then
+    a common PCIe switch, root complex and NUMA node. GPUs in use, with MIG on, and lost ones are left out, and named.
     """
 
     count: str = option("how many GPUs", REQUIRED)

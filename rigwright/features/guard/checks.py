@@ -13,7 +13,8 @@ from rigwright.features.guard.facts import GuardEvent, GuardReading, GuardState
 from rigwright.features.guard.variables import STEPS, Guard
 
 FRESH_S = 20.0
-"""The guard writes its state each five seconds; an older one means that it does not go on (assumed: three were missed)."""
+"""The guard writes its state each five seconds; an older one means that it does not go on (assumed: three were
+missed)."""
 _LOG = f"journalctl -u {GUARD_UNIT} -b"
 _SHOWN = 3
 _NOTED = {
@@ -32,8 +33,8 @@ _NOTED = {
 def runs(facts: Facts, *, guard: Guard | None = None) -> Iterator[Finding]:
     """gpu-guard.service runs and reads, and did nothing since the boot: no step, and no notification that failed.
 
-    A step stays a warning until the next boot; that it powered the machine off, during the boot after it. The energy of this month and the last is in
-    the finding that passes."""
+    A step stays a warning until the next boot; that it powered the machine off, during the boot after it. The energy of
+    this month and the last is in the finding that passes."""
     now, state, hours = facts.all(units.unit(GUARD_UNIT), guards.state, guards.hours)
     if (now.active, now.sub) == ("activating", "start"):
         yield Finding(GUARD_UNIT, "warn", "is starting", "enabled, active", "", f"wait 15 s; {_LOG}")
@@ -93,7 +94,8 @@ def _heat(hours: Sequence[GuardReading]) -> str:
 
 
 def _energy(state: GuardState) -> str:
-    """`; 2026-11: 412.5 kWh by the GPUs, 530.1 kWh by the machine in 321 h`, and the month before; empty without a month."""
+    """`; 2026-11: 412.5 kWh by the GPUs, 530.1 kWh by the machine in 321 h`, and the month before; empty without a
+    month."""
     text = ""
     for found in [one for one in reversed(state.months) if one.month <= state.month][:2]:
         machine = "" if found.machine_kwh is None else f", {found.machine_kwh:g} kWh by the machine"

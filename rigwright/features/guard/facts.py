@@ -1,4 +1,5 @@
-"""What the guard of a host says: its state, what it did, and the energy of each month. onhost/guard.py and guard_store.py write it."""
+"""What the guard of a host says: its state, what it did, and the energy of each month. onhost/guard.py and
+guard_store.py write it."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ _ZONE = lazy_re.compile(r"([+-])(\d\d)(\d\d)")
 
 
 class GuardEvent(Struct, frozen=True):
-    """Something that the guard saw or did: a step, `gpu-hung`, `oom-kill`, ... `t`: seconds since 1970 by the host's clock."""
+    """Something that the guard saw or did: a step, `gpu-hung`, `oom-kill`, ... `t`: seconds since 1970 by the host's
+    clock."""
 
     t: float
     boot_id: str
@@ -43,7 +45,8 @@ class GuardEvent(Struct, frozen=True):
 
 
 class GuardMonth(Struct, frozen=True):
-    """The energy of a month, kWh. `machine_kwh`: by the supplies, None where they report no power. `hours`: how long was measured."""
+    """The energy of a month, kWh. `machine_kwh`: by the supplies, None where they report no power. `hours`: how long
+    was measured."""
 
     month: str
     gpus_kwh: float
@@ -52,8 +55,9 @@ class GuardMonth(Struct, frozen=True):
 
 
 class GuardState(Struct, frozen=True):
-    """What a guard wrote. `age_s`: seconds since its last reading in this boot; None without one. `without_gpus`, `ring` and `textfile`:
-    why there is no reading of the GPUs, and why the ring or the metrics are not written; "" if all is well.
+    """What a guard wrote. `age_s`: seconds since its last reading in this boot; None without one. `without_gpus`,
+    `ring` and `textfile`: why there is no reading of the GPUs, and why the ring or the metrics are not written; "" if
+    all is well.
 
     `hung`: GPUs that did not answer at that reading. `utc_offset_s`: of the host's time zone."""
 
@@ -186,7 +190,8 @@ def _months(energy: Mapping[str, Any]) -> tuple[GuardMonth, ...]:
 
 
 def _lasting(state: GuardState | None) -> GuardState | None:
-    """What the history keeps: the energy of the months that are over, and the steps. The present month changes with every reading."""
+    """What the history keeps: the energy of the months that are over, and the steps. The present month changes with
+    every reading."""
     if state is None:
         return None
     steps = tuple(one for one in state.events if one.event in STEPS)[-20:]
@@ -202,7 +207,8 @@ state = Fact("guard.state", script(_READ, reads=True), _state, kept=_lasting)
 
 
 class GuardReading(Struct, frozen=True):
-    """A GPU in an hour: `t`, the middle of the hour, seconds since 1970; its hottest reading, degrees Celsius, and its mean power, W."""
+    """A GPU in an hour: `t`, the middle of the hour, seconds since 1970; its hottest reading, degrees Celsius, and its
+    mean power, W."""
 
     t: float
     uuid: str
@@ -239,5 +245,5 @@ def _hours(result: Result) -> tuple[GuardReading, ...]:
 
 
 hours = Fact("guard.hours", script(_HOURS, reads=True), _hours, kept=whole, kept_as=READINGS)
-"""The readings of the last two weeks, an entry for each hour and GPU; () without a guard. The history keeps them among the readings of
-runs."""
+"""The readings of the last two weeks, an entry for each hour and GPU; () without a guard. The history keeps them among
+the readings of runs."""

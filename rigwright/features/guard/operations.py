@@ -54,11 +54,12 @@ def installed(
     slots: dict[BusId, str] | None = None,
     templates: Templates = SHIPPED,
 ) -> Iterator[Change | Note]:
-    """gpu-guard.service runs with the thresholds and steps of `guard`. Without `guard` it is not on the host; its records stay. With
-    `metrics` and without `guard` it only reads and writes the metrics: it makes no step.
+    """gpu-guard.service runs with the thresholds and steps of `guard`. Without `guard` it is not on the host; its
+    records stay. With `metrics` and without `guard` it only reads and writes the metrics: it makes no step.
 
-    The plan warns of what would not work: a unit to stop that the host does not have, a mail program or command that is missing, a power limit
-    outside a GPU's range. The address of a webhook is in no plan. Raises HostError for a secret webhook that is no address.
+    The plan warns of what would not work: a unit to stop that the host does not have, a mail program or command that is
+    missing, a power limit outside a GPU's range. The address of a webhook is in no plan. Raises HostError for a secret
+    webhook that is no address.
     """
     guard = guard or (Guard(steps=()) if metrics else None)
     if guard is None:

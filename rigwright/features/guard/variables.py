@@ -1,4 +1,5 @@
-"""The inventory variable `guard` as types: thresholds, steps, and who is told. onhost/guard.py does what it says on the host."""
+"""The inventory variable `guard` as types: thresholds, steps, and who is told. onhost/guard.py does what it says on the
+host."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ def _seconds(for_s: int) -> None:
 
 
 class Heat(Struct, frozen=True):
-    """A temperature that must not be reached, degrees Celsius, for so many seconds. `above` None: the limit that the GPU itself
-    reports."""
+    """A temperature that must not be reached, degrees Celsius, for so many seconds. `above` None: the limit that the
+    GPU itself reports."""
 
     SHORT: ClassVar[str] = "above"
     above: float | None = None
@@ -41,7 +42,8 @@ class Heat(Struct, frozen=True):
 
 
 class Turns(Struct, frozen=True):
-    """The turns in a minute that a fan must have, and the seconds that it may lack them. A fan is read each ten seconds."""
+    """The turns in a minute that a fan must have, and the seconds that it may lack them. A fan is read each ten
+    seconds."""
 
     SHORT: ClassVar[str] = "below"
     below: int
@@ -54,8 +56,8 @@ class Turns(Struct, frozen=True):
 
 
 class Notify(Struct, frozen=True):
-    """Who is told. `command`: a program on the host; `webhook`: an address that gets a POST, always treated as a secret; `mail`: a
-    recipient for the host's own sendmail."""
+    """Who is told. `command`: a program on the host; `webhook`: an address that gets a POST, always treated as a
+    secret; `mail`: a recipient for the host's own sendmail."""
 
     command: AbsolutePath | None = None
     webhook: str | Secret = ""
@@ -76,7 +78,8 @@ class Notify(Struct, frozen=True):
 class Guard(Struct, frozen=True):
     """What gpu-guard.service watches, and what it does. The defaults lower the power limit and do nothing else.
 
-    `step_s`: seconds that a threshold must hold on after a step before the next. `lower_limit_w`: None for the lowest of each GPU.
+    `step_s`: seconds that a threshold must hold on after a step before the next. `lower_limit_w`: None for the lowest
+    of each GPU.
     """
 
     gpu_temperature_c: Heat = Heat()
@@ -120,8 +123,8 @@ class Guard(Struct, frozen=True):
             )
 
     def document(self) -> dict[str, Any]:
-        """guard.json, which the program on the host reads. It has the webhook's address in plain text. Raises what the source of a
-        secret raises."""
+        """guard.json, which the program on the host reads. It has the webhook's address in plain text. Raises what the
+        source of a secret raises."""
         thresholds: dict[str, dict[str, float]] = {}
         for name, heat in (
             ("gpu_temperature_c", self.gpu_temperature_c),

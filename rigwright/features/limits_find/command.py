@@ -1,4 +1,5 @@
-"""`invoke limits.find`: measures the GPUs at several limits, names three of them, and writes the chosen one into the inventory."""
+"""`invoke limits.find`: measures the GPUs at several limits, names three of them, and writes the chosen one into the
+inventory."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def _swept(options: LimitsFindOptions) -> SweepOptions:
 
 
 class _Find(Struct):
-    """One sweep of one host. `variables`: of the host, once the inventory is read; `planned`: once the host was asked."""
+    """One sweep of one host. `variables`: of the host, once the inventory is read; `planned`: once the host was
+    asked."""
 
     options: LimitsFindOptions
     sweep: SweepOptions
@@ -73,7 +75,8 @@ class _Find(Struct):
     planned: SweepPlan | None = None
 
     def bind(self, inventory: Inventory, bound: Sequence[Any]) -> None:
-        """Reads the variables of the host. Raises UsageError for several hosts, InputError for a value that does not fit."""
+        """Reads the variables of the host. Raises UsageError for several hosts, InputError for a value that does not
+        fit."""
         if len(bound) != 1:
             found = f"{len(bound)} hosts are named, and a sweep is about one machine"
             raise UsageError("--host", found, "one host", f"{program_name()} limits.find --host {bound[0].host.name}")
@@ -114,7 +117,8 @@ class _Find(Struct):
         yield limits_sweep.measure(job.run, planned, self.sweep)
 
     def _chosen(self, sweep: Sweep, text: Any) -> str:
-        """One of CHOICES: that of --choose, else the answer on a terminal. Raises HostError when the named point was not found."""
+        """One of CHOICES: that of --choose, else the answer on a terminal. Raises HostError when the named point was
+        not found."""
         if self.options.choose or not prompt.on_terminal():
             choice = self.options.choose or "none"
             if choice != "none" and choice not in sweep.named:

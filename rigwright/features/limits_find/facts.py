@@ -14,7 +14,8 @@ MOST_POINTS = 32
 
 
 class SweptPoint(Struct, frozen=True):
-    """One point, by its number in the order of the sweep: TFLOPS and sensors of each GPU. None: NVML reported nothing."""
+    """One point, by its number in the order of the sweep: TFLOPS and sensors of each GPU. None: NVML reported
+    nothing."""
 
     number: int
     tflops: tuple[float, ...]
@@ -30,7 +31,8 @@ class LostGpu(Struct, frozen=True):
 
 
 class SweepDocument(MeasurementDocument, frozen=True):
-    """The document of one run of limits_sweep.py. `not_put_back`: a text for each GPU whose limits are not as before."""
+    """The document of one run of limits_sweep.py. `not_put_back`: a text for each GPU whose limits are not as
+    before."""
 
     gpus: tuple[LoadedGpu, ...]
     points: tuple[SweptPoint, ...]

@@ -1,7 +1,9 @@
-"""The points of `invoke limits.find`: which limits are tried, which of them the supplies carry, and which are worth taking.
+"""The points of `invoke limits.find`: which limits are tried, which of them the supplies carry, and which are worth
+taking.
 
-A point has one limit for each group of equal GPUs. All groups go from their lowest to their highest limit in the same shares, so
-that a point of a mixed machine is one setting of the whole machine. docs/guide/limits_find.md explains the rules.
+A point has one limit for each group of equal GPUs. All groups go from their lowest to their highest limit in the same
+shares, so that a point of a mixed machine is one setting of the whole machine. docs/guide/limits_find.md explains the
+rules.
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ NAMES = {
 class Group(Struct, frozen=True):
     """GPUs that get the same limit: those of one model.
 
-    `key`: the model's key, or the UUID of a GPU of a model that nobody knows. `low` and `high`: the range of the sweep, W or MHz.
-    `listed`: the clocks that all of them support, lowest first; () for watts. `memory_mhz`: of application clocks. `in_force`: the
-    other limit, which stays: the power limit while clocks are swept, the clocks while power is.
+    `key`: the model's key, or the UUID of a GPU of a model that nobody knows. `low` and `high`: the range of the sweep,
+    W or MHz. `listed`: the clocks that all of them support, lowest first; () for watts. `memory_mhz`: of application
+    clocks. `in_force`: the other limit, which stays: the power limit while clocks are swept, the clocks while power is.
     """
 
     key: str
@@ -85,7 +87,8 @@ def at(groups: Iterable[Group], share: float) -> Limits:
 
 
 def spread(groups: Sequence[Group], top: float, number: int) -> tuple[Limits, ...]:
-    """So many points from the lowest limits to those at the share `top`, in equal steps; fewer where two would be the same."""
+    """So many points from the lowest limits to those at the share `top`, in equal steps; fewer where two would be the
+    same."""
     points: list[Limits] = []
     for step in range(number):
         point = at(groups, top * step / (number - 1))
@@ -148,9 +151,9 @@ def supplies_of(rig: Rig | None, groups: Sequence[Group]) -> Supplies:
 
 
 class Point(Struct, frozen=True):
-    """One point. `limits`: by group. `tflops` and `watts`: of all GPUs together; `clock_mhz`: of the slowest clock; `temperature_c`: of
-    the hottest; `reasons`: all bits of NVML's reasons for a lower clock. None: not measured, or not reported. `each_tflops` and
-    `sensors`: of each GPU."""
+    """One point. `limits`: by group. `tflops` and `watts`: of all GPUs together; `clock_mhz`: of the slowest clock;
+    `temperature_c`: of the hottest; `reasons`: all bits of NVML's reasons for a lower clock. None: not measured, or not
+    reported. `each_tflops` and `sensors`: of each GPU."""
 
     limits: Limits
     verdict: str = ""
@@ -197,11 +200,12 @@ def measured(limits: Limits, carried: Carried, tflops: Sequence[float], sensors:
 class Sweep(HostResult, frozen=True):
     """A sweep over the limits of a host.
 
-    `at`: when it was planned, UTC. `unit`: W or MHz. `groups`: the name of the GPUs of each group. `gpus`: bus id and UUID of each GPU,
-    in the order of `each_tflops`. `before`: the limits that were in force, None where the driver does not say. `points`: in the order
-    of the limits. `named`: the number of the point of each of NAMES. `supplies`: what they are, or why that is not known; `ends`: the
-    lowest point that they do not carry, and why. `errors`: what was not measured, by place. `chosen`: one of NAMES, or "".
-    `write`, `write_to`: its line for the inventory, and the place of that.
+    `at`: when it was planned, UTC. `unit`: W or MHz. `groups`: the name of the GPUs of each group. `gpus`: bus id and
+    UUID of each GPU, in the order of `each_tflops`. `before`: the limits that were in force, None where the driver does
+    not say. `points`: in the order of the limits. `named`: the number of the point of each of NAMES. `supplies`: what
+    they are, or why that is not known; `ends`: the lowest point that they do not carry, and why. `errors`: what was not
+    measured, by place. `chosen`: one of NAMES, or "". `write`, `write_to`: its line for the inventory, and the place of
+    that.
     """
 
     KEY = "sweep"
@@ -223,8 +227,8 @@ class Sweep(HostResult, frozen=True):
 
 
 class SweepPlan(Struct, frozen=True):
-    """What a sweep will do. `sweep` has everything but measurements; `rules`: the rules of each point, by UUID. `notes`: what to know
-    before it is agreed to. `all_gpus`: whether every GPU of the host is in a group."""
+    """What a sweep will do. `sweep` has everything but measurements; `rules`: the rules of each point, by UUID.
+    `notes`: what to know before it is agreed to. `all_gpus`: whether every GPU of the host is in a group."""
 
     groups: tuple[Group, ...]
     supplies: Supplies
@@ -260,7 +264,8 @@ def in_words(limits: Limits, unit: str) -> str:
 
 
 def named(points: Sequence[Point]) -> dict[str, int]:
-    """The numbers of the points worth taking, by NAMES. Points that the supplies do not carry, or that were not measured, count for none."""
+    """The numbers of the points worth taking, by NAMES. Points that the supplies do not carry, or that were not
+    measured, count for none."""
     carried = {number: point for number, point in enumerate(points) if point.tflops and point.verdict != "does not fit"}
     if not carried:
         return {}
@@ -273,7 +278,8 @@ def named(points: Sequence[Point]) -> dict[str, int]:
 
 
 def _least_watts(points: Mapping[int, Point], tflops: float) -> int:
-    """The point of least power (of the lowest limit, where power is not reported) of those that are at least so fast."""
+    """The point of least power (of the lowest limit, where power is not reported) of those that are at least so
+    fast."""
     enough = [number for number, point in points.items() if (point.tflops or 0) >= tflops]
     return min(enough, key=lambda number: (points[number].watts or 0, number))
 

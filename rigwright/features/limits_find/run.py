@@ -41,17 +41,20 @@ SETTLE_S, MEASURED_S = 30.0, 70.0
 SIMULATED_SETTLE_S, SIMULATED_MEASURED_S = 1.5, 1.5
 """A simulated GPU settles within a second; its power meter shows the average of one."""
 LEFT_S, SIMULATED_LEFT_S = 120, 15
-"""After so long without this machine the program on the host ends by itself. This machine touches its file every four seconds."""
+"""After so long without this machine the program on the host ends by itself. This machine touches its file every four
+seconds."""
 LOWEST_CLOCK_SHARE = 0.5
-"""Of the highest graphics clock: where a sweep of clocks begins. Below, a GPU saves little power (docs/guide/limits_find.md)."""
+"""Of the highest graphics clock: where a sweep of clocks begins. Below, a GPU saves little power
+(docs/guide/limits_find.md)."""
 FEWEST_POINTS, MOST_POINTS = 3, 16
 LONGEST = 300
 """Characters of an error that are kept."""
 
 
 class SweepOptions(Struct, frozen=True):
-    """`clocks`: sweep the graphics clock, not the power limit. `points`: how many. `lowest` and `highest`: the range, W or MHz; None:
-    that of the GPUs. `beyond_supplies`: also what the supplies do not carry. `wheels`: a source of libraries, as in NcclTestOptions."""
+    """`clocks`: sweep the graphics clock, not the power limit. `points`: how many. `lowest` and `highest`: the range, W
+    or MHz; None: that of the GPUs. `beyond_supplies`: also what the supplies do not carry. `wheels`: a source of
+    libraries, as in NcclTestOptions."""
 
     clocks: bool = False
     points: int = 7
@@ -142,7 +145,8 @@ def _in_force(card: Gpu, locks: Locks, options: SweepOptions) -> int | None:
 
 
 def _groups(run: HostRun, cards: Sequence[Gpu], locks: Locks, options: SweepOptions) -> tuple[list[Group], list[str]]:
-    """The groups with the range of each; a note for GPUs of which nothing can be set. Raises HostError when that is all of them."""
+    """The groups with the range of each; a note for GPUs of which nothing can be set. Raises HostError when that is all
+    of them."""
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in run.value(pci.gpus)}
     kinds: dict[str, list[Gpu]] = {}
     for card in cards:
@@ -200,8 +204,8 @@ def _clock(equal: Sequence[Gpu], locks: Locks) -> int | None:
 
 
 def _clock_group(run: HostRun, key: str, equal: Sequence[Gpu], locks: Locks, lockable: bool) -> Group | None:
-    """From half of the highest clock to the highest that all of them list: application clocks where they have them, unless a lock is
-    in force, which would overrule them; else locked clocks."""
+    """From half of the highest clock to the highest that all of them list: application clocks where they have them,
+    unless a lock is in force, which would overrule them; else locked clocks."""
     try:
         supported = run.store(gpu.supported_clocks)
     except (Unavailable, Unreadable):
@@ -247,7 +251,8 @@ def _narrowed(group: Group, options: SweepOptions) -> Group:
 
 
 def _points(groups: Sequence[Group], supplies: Supplies, options: SweepOptions) -> tuple[list[Point], Point | None]:
-    """The points, and the lowest limits that the supplies do not carry. Raises HostError where they carry none of the range."""
+    """The points, and the lowest limits that the supplies do not carry. Raises HostError where they carry none of the
+    range."""
     top = supplies.highest(groups)
     ends = None
     if top is None or top < 1:
@@ -377,7 +382,8 @@ def swept(planned: SweepPlan, document: SweepDocument) -> Sweep:
 
 
 def _run(run: HostRun, planned: SweepPlan, options: SweepOptions) -> SweepDocument:
-    """The document of the program, with the host's own libraries or copied ones. Raises HostError, Interrupted, Unreachable."""
+    """The document of the program, with the host's own libraries or copied ones. Raises HostError, Interrupted,
+    Unreachable."""
     try:
         document = _run_once(run, planned, ())
         lacks = document.outcome == "could not run" and any(one.where == "libraries" for one in document.errors)
@@ -423,7 +429,8 @@ def _before(sweep: Sweep) -> str:
 
 
 def _prove(run: HostRun, planned: SweepPlan, options: SweepOptions, error: RigwrightError | None = None) -> None:
-    """Reads the limits again. Raises HostError where one is not as before; after `error` it says so of a boot and adds it to the error."""
+    """Reads the limits again. Raises HostError where one is not as before; after `error` it says so of a boot and adds
+    it to the error."""
     boot_before = run.store.known.get(system.boot_id)
     run.store.forget()
     unit = systemd.unit(systemd.LIMITS_UNIT)

@@ -1,4 +1,5 @@
-"""A sweep over limits as text: the plan, a row for each point, the line where the supplies end, and the three points that are named."""
+"""A sweep over limits as text: the plan, a row for each point, the line where the supplies end, and the three points
+that are named."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ REASONS = {
     0x20: "heat",
     0x8: "slowdown",
 }
-"""NVML's reasons for a lower clock, in a word; nvml.h, nvmlClocksEventReason. 0x8 is shown only where neither heat nor brake is."""
+"""NVML's reasons for a lower clock, in a word; nvml.h, nvmlClocksEventReason. 0x8 is shown only where neither heat nor
+brake is."""
 _WORDS = (
     "W: of all GPUs, and of the one that draws most; per W: GFLOPS per watt of the GPUs; MHz: the slowest clock; °C: the hottest GPU. Held"
     " by: power, the power limit; clocks, a clock limit; heat, too hot, brake and slowdown, the GPU or its supply."

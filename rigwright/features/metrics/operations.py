@@ -20,7 +20,8 @@ _OTHERS = "node_exporter.service"
 
 @operation()
 def textfile(facts: Facts, *, metrics: Metrics | None = None) -> Iterator[Change | Note]:
-    """node_exporter of the host's distribution is installed, enabled and runs; its textfile collector serves the guard's metrics.
+    """node_exporter of the host's distribution is installed, enabled and runs; its textfile collector serves the
+    guard's metrics.
 
     A node_exporter that somebody else installed is left as it is, with a note. Without `metrics` nothing is changed.
     """

@@ -35,7 +35,8 @@ from rigwright.history import History
 
 
 def _torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
-    """The fact of the torch that trains on the host; None where the inventory has no `training` and --python is not given."""
+    """The fact of the torch that trains on the host; None where the inventory has no `training` and --python is not
+    given."""
     training = job.bound.desired.of_features.get("training")
     if options.python:
         return facts.torch(options.python, "")
@@ -43,7 +44,8 @@ def _torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
 
 
 def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[HostResult]:
-    """Reads the network of a node, its GPUs and its torch. Raises HostError where it cannot train now; with `links_only` it need not."""
+    """Reads the network of a node, its GPUs and its torch. Raises HostError where it cannot train now; with
+    `links_only` it need not."""
     from rigwright.features.training_smoke import run as engine
 
     torch = None if links_only else _torch_fact(job, options)
@@ -99,7 +101,8 @@ def _firewalls(job: HostJob) -> tuple[str, ...]:
 
 
 def links(jobs: Sequence[HostJob], nodes: Sequence[Node]) -> tuple[Link, ...]:
-    """The links between all nodes, measured in rounds of pairs that share no node. A host that an error stops is in no further round."""
+    """The links between all nodes, measured in rounds of pairs that share no node. A host that an error stops is in no
+    further round."""
     by_name, node_of = {job.host.name: job for job in jobs}, {node.name: node for node in nodes}
     made: list[Link] = []
     all_rounds = choice.rounds([node.name for node in nodes])
@@ -120,8 +123,8 @@ def _link(job: HostJob, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd
 
 
 def train(jobs: Sequence[HostJob], measured: NodesMeasured, options: SmokeOptions) -> NodesMeasured:
-    """What the nodes found in a training over all of them, beside the links. Where a link or a host failed nothing is trained, for a
-    reason that is said."""
+    """What the nodes found in a training over all of them, beside the links. Where a link or a host failed nothing is
+    trained, for a reason that is said."""
     by_name = {job.host.name: job for job in jobs}
     if wrong := [job.host.name for job in jobs if job.report.error is not None]:
         return replace(measured, untrained=f"not trained: {host_ranges.folded(wrong)} failed before")

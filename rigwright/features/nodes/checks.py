@@ -1,4 +1,5 @@
-"""Checks of several nodes of one training: their interfaces and adapters, and the links between them. Only `invoke train.smoke --nodes` runs them."""
+"""Checks of several nodes of one training: their interfaces and adapters, and the links between them. Only `invoke
+train.smoke --nodes` runs them."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ from rigwright.features.training_smoke.checks import losses_of, unfinished
 from rigwright.features.training_smoke.facts import SmokeRun
 
 SLOW = 0.7
-"""Of the fastest link of the other nodes: a node is slow if none of its links comes to it, and a link if none of its ends does."""
+"""Of the fastest link of the other nodes: a node is slow if none of its links comes to it, and a link if none of its
+ends does."""
 OF_PORT = 0.6
 """Of the rate of the slower port: what TCP must come to (assumed; 90 % is usual up to 25 Gb/s)."""
 TCP_FILLS_MBIT = 25_000
 """Up to this rate four TCP streams of one process fill a port (assumed); above it the port's rate is not compared."""
 AS_BEFORE, FULL = 0.8, 0.9
-"""Of the best earlier rate of the same link; of the rate of the slower port, which is enough whatever was measured before."""
+"""Of the best earlier rate of the same link; of the rate of the slower port, which is enough whatever was measured
+before."""
 SLOW_ALONE = 0.9
 """Of the fastest node with the same GPUs: what a node must come to when it trains alone (assumed)."""
 LEAST_EFFICIENCY = 0.5
@@ -46,7 +49,8 @@ def speed_text(mbit: int | None) -> str:
 
 
 class Slow(Struct, frozen=True):
-    """A slow node: the most that it sent and received over any of its links, and the rate of the fastest link between other nodes."""
+    """A slow node: the most that it sent and received over any of its links, and the rate of the fastest link between
+    other nodes."""
 
     sent_gbit_s: float
     received_gbit_s: float
@@ -60,7 +64,8 @@ def _rate(measured: NodesMeasured, link: Link, value: float | None) -> float:
 
 
 def slow_nodes(measured: NodesMeasured) -> dict[str, Slow]:
-    """By name the nodes that send, or receive, over no link at SLOW of the rate of the fastest link between other nodes.
+    """By name the nodes that send, or receive, over no link at SLOW of the rate of the fastest link between other
+    nodes.
 
     A node whose links all failed is not slow. With two nodes none is: their link does not say which end it is.
     """
@@ -113,7 +118,8 @@ def interface(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> I
 
 @check()
 def adapters(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:
-    """Says which InfiniBand or RoCE ports NCCL uses, and why; ports have a link, as fast as those of the other nodes."""
+    """Says which InfiniBand or RoCE ports NCCL uses, and why; ports have a link, as fast as those of the other
+    nodes."""
     if nodes_measured is None:
         yield Finding("InfiniBand and RoCE", "info", ONLY_NODES)
         return
@@ -149,7 +155,8 @@ def adapters(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> It
 
 @check(follows=(interface,))
 def links(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
-    """The node reaches every other one, as fast as the others reach each other, as fast as its port, and as fast as before."""
+    """The node reaches every other one, as fast as the others reach each other, as fast as its port, and as fast as
+    before."""
     if nodes_measured is None:
         yield Finding("links", "info", ONLY_NODES)
         return
@@ -328,7 +335,8 @@ def _without(measured: NodesMeasured | None, title: str) -> Finding | None:
 
 @check(needs=node_training.trained, follows=(links,))
 def all_reduce(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
-    """NCCL's all-reduce over all nodes ends in time with right data, through the adapters that were chosen; with its bus bandwidth."""
+    """NCCL's all-reduce over all nodes ends in time with right data, through the adapters that were chosen; with its
+    bus bandwidth."""
     title = "NCCL over all nodes"
     if missing := _without(nodes_measured, title):
         yield missing
@@ -387,7 +395,8 @@ def _no_sum(title: str, training: NodeTraining) -> Finding:
 
 @check(needs=node_training.trained, follows=(links, all_reduce))
 def trained(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:
-    """The training of this node alone and that of all nodes end in time; the loss falls and is equal on all ranks of all nodes."""
+    """The training of this node alone and that of all nodes end in time; the loss falls and is equal on all ranks of
+    all nodes."""
     if missing := _without(nodes_measured, "training on all nodes"):
         yield missing
         return
@@ -436,7 +445,8 @@ def _failed_elsewhere(measured: NodesMeasured) -> str:
 
 @check(needs=node_training.trained, follows=(links, all_reduce, trained))
 def speed(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
-    """Samples a second of this node alone, compared with the other nodes, and of all nodes together, with the efficiency."""
+    """Samples a second of this node alone, compared with the other nodes, and of all nodes together, with the
+    efficiency."""
     if missing := _without(nodes_measured, "speed of training on all nodes"):
         yield missing
         return

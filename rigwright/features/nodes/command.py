@@ -23,7 +23,8 @@ PLAYBOOK = "train-nodes"
 
 
 def act(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: SmokeOptions) -> None:
-    """Measures the network between the nodes after a yes; shows a table and every finding. Raises HostError where nodes differ."""
+    """Measures the network between the nodes after a yes; shows a table and every finding. Raises HostError where nodes
+    differ."""
     if not LEAST <= len(jobs) <= MOST:
         raise UsageError(
             "--nodes", count(len(jobs), "host"), f"{LEAST} to {MOST} hosts", "--host with a group or a pattern"
@@ -57,7 +58,8 @@ def act(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: Smoke
 
 
 def _all_there(jobs: list[HostJob], text: Any) -> bool:
-    """Whether no host has an error; else it says that nothing was started, and which hosts could do without the others."""
+    """Whether no host has an error; else it says that nothing was started, and which hosts could do without the
+    others."""
     away = [job.host.name for job in jobs if job.report.error is not None]
     if not away:
         return True

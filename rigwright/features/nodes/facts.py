@@ -26,10 +26,12 @@ GONE = "its measurement did not end"
 
 
 class Node(Struct, frozen=True):
-    """A node and how it reaches the others. `why`: the reason of the choice of the interface, `hca_why` of the adapters.
+    """A node and how it reaches the others. `why`: the reason of the choice of the interface, `hca_why` of the
+    adapters.
 
-    `speed_mbit`: of the interface's port, None if unknown. `hcas`: the ports that NCCL uses, () for TCP. `hca_gbit_s`: the rate of the
-    slowest of them. `link_layer`: of these ports, "" for TCP. `port`: of the rendezvous. `firewalls`: units of firewalls that are active.
+    `speed_mbit`: of the interface's port, None if unknown. `hcas`: the ports that NCCL uses, () for TCP. `hca_gbit_s`:
+    the rate of the slowest of them. `link_layer`: of these ports, "" for TCP. `port`: of the rendezvous. `firewalls`:
+    units of firewalls that are active.
     """
 
     name: str
@@ -102,9 +104,11 @@ class DatedLink(Struct, frozen=True):
 
 
 class NodesMeasured(HostResult, frozen=True):
-    """What a run over several nodes found, as it is judged for the node `own`. `before`: earlier figures of the links of `own`.
+    """What a run over several nodes found, as it is judged for the node `own`. `before`: earlier figures of the links
+    of `own`.
 
-    `trainings`: by the order of the nodes what each found in a training over all of them; () where there was none, for the reason `untrained`.
+    `trainings`: by the order of the nodes what each found in a training over all of them; () where there was none, for
+    the reason `untrained`.
     """
 
     KEY = "nodes"
@@ -143,7 +147,8 @@ class Received(Struct, frozen=True):
 
 
 class LinkEnd(Struct, frozen=True):
-    """The document of one end of a link. `stage`: the last one that began. `moved`: bytes by interface, both directions together."""
+    """The document of one end of a link. `stage`: the last one that began. `moved`: bytes by interface, both directions
+    together."""
 
     schema: int
     role: Literal["listen", "connect"]
@@ -183,7 +188,8 @@ def _figures(result: Result) -> tuple[LinkFigures, ...]:
 
 
 links = Fact("nodes.links", script("echo '[]'", reads=True), _figures, kept=whole)
-"""The links of a node, for the history. The controller computes them from both ends of each link; a host by itself knows none."""
+"""The links of a node, for the history. The controller computes them from both ends of each link; a host by itself
+knows none."""
 
 
 # --- the torch of an interpreter

@@ -16,14 +16,16 @@ NAME = "link"
 SECONDS = 2.0
 """How long each direction is measured."""
 CONNECT_S, LIMIT_S = 25, 60
-"""How long the ends wait for each other, and the limit of one measurement. The starts of two hosts are less than CONNECT_S apart (assumed)."""
+"""How long the ends wait for each other, and the limit of one measurement. The starts of two hosts are less than
+CONNECT_S apart (assumed)."""
 LEFT_S = 45
 """After so long without this machine an end ends by itself."""
 STREAMS = 4
 
 
 class Meeting(Struct, frozen=True):
-    """Two nodes that measure their link. `a` listens on its port. `run`: what both say to each other, so that no third program is measured."""
+    """Two nodes that measure their link. `a` listens on its port. `run`: what both say to each other, so that no third
+    program is measured."""
 
     a: Node
     b: Node
@@ -64,8 +66,8 @@ def joined(meeting: Meeting, of_a: LinkEnd | None, of_b: LinkEnd | None) -> Link
 
 
 def _error(meeting: Meeting, of_a: LinkEnd | None, of_b: LinkEnd | None) -> tuple[str, str]:
-    """The node whose error says most, and the error; ("", "") without one. That of a listener without its port comes first, then that of
-    the end that connects."""
+    """The node whose error says most, and the error; ("", "") without one. That of a listener without its port comes
+    first, then that of the end that connects."""
     if of_a is None or of_b is None:
         return (meeting.a if of_a is None else meeting.b).name, nodes.GONE
     ends = [(meeting.a.name, of_a), (meeting.b.name, of_b)]
@@ -75,8 +77,9 @@ def _error(meeting: Meeting, of_a: LinkEnd | None, of_b: LinkEnd | None) -> tupl
 
 
 def _past(node: Node, end: LinkEnd | None) -> tuple[str, ...]:
-    """Interfaces other than the chosen one, and those on top of it or below it, that carried the bytes. A bridge, a bond or a VLAN moves
-    the same bytes as its port, so nothing is said where the chosen interface carried its share too."""
+    """Interfaces other than the chosen one, and those on top of it or below it, that carried the bytes. A bridge, a
+    bond or a VLAN moves the same bytes as its port, so nothing is said where the chosen interface carried its share
+    too."""
     if end is None or end.error or not end.moved:
         return ()
     most = max(end.moved.values())

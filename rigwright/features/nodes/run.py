@@ -33,11 +33,13 @@ CONTAINERS = (
     "wg",
     "tailscale",
 )
-"""Beginnings of the names of interfaces of containers, virtual machines and tunnels; they are taken only where `nodes` names one."""
+"""Beginnings of the names of interfaces of containers, virtual machines and tunnels; they are taken only where `nodes`
+names one."""
 
 
 class NodeNetwork(Struct, frozen=True):
-    """What is known of a node before the choice. `address`: where ssh connects to. `origin`: where the inventory has its `nodes` (FILE:LINE)."""
+    """What is known of a node before the choice. `address`: where ssh connects to. `origin`: where the inventory has
+    its `nodes` (FILE:LINE)."""
 
     name: str
     address: str
@@ -52,8 +54,8 @@ class NodeNetwork(Struct, frozen=True):
 
 
 def choose(nodes: Sequence[NodeNetwork]) -> tuple[Node, ...]:
-    """The interface and the adapters of each node, with the reasons. Raises HostError where no network joins all nodes, for two names of one
-    machine, and for an interface or adapter of `nodes` that the host lacks or that is down."""
+    """The interface and the adapters of each node, with the reasons. Raises HostError where no network joins all nodes,
+    for two names of one machine, and for an interface or adapter of `nodes` that the host lacks or that is down."""
     able = {node.name: _able(node) for node in nodes}
     _require_different(nodes)
     shared = _shared(nodes, able) or _routed(nodes, able)
@@ -65,7 +67,8 @@ def choose(nodes: Sequence[NodeNetwork]) -> tuple[Node, ...]:
 
 
 def _able(node: NodeNetwork) -> tuple[Interface, ...]:
-    """The interfaces that may be taken: the one that `nodes` names, or all that are up with an address. Raises HostError."""
+    """The interfaces that may be taken: the one that `nodes` names, or all that are up with an address. Raises
+    HostError."""
     wanted = node.wanted.interface
     if wanted is None:
         return tuple(one for one in _of_the_machine(node.network) if one.up)
@@ -191,7 +194,8 @@ def _routed(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]
 
 
 def _with_adapters(nodes: Sequence[NodeNetwork], chosen: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes with the ports of their adapters, where every node has one with a link of the same kind. Raises HostError."""
+    """The nodes with the ports of their adapters, where every node has one with a link of the same kind. Raises
+    HostError."""
     able = {node.name: _ports(node) for node in nodes}
     why = _why_no_adapter(nodes, able)
     for layer in ("InfiniBand", "Ethernet"):
@@ -205,7 +209,8 @@ def _with_adapters(nodes: Sequence[NodeNetwork], chosen: Sequence[Node]) -> tupl
 
 
 def _ports(node: NodeNetwork) -> tuple[HcaPort, ...]:
-    """The ports that the node may use. Raises HostError for ports of `nodes.hca` that the host lacks or that have no link."""
+    """The ports that the node may use. Raises HostError for ports of `nodes.hca` that the host lacks or that have no
+    link."""
     wanted = node.wanted.hca
     if wanted is None:
         return tuple(
@@ -289,7 +294,8 @@ def environment(node: Node) -> dict[str, str]:
 
 
 def differences(traits: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
-    """By node a value for each trait: a sentence for each trait in which nodes differ, which names those that differ from most."""
+    """By node a value for each trait: a sentence for each trait in which nodes differ, which names those that differ
+    from most."""
     names = list(traits)
     found = []
     for trait in dict.fromkeys(trait for each in traits.values() for trait in each):
@@ -313,7 +319,8 @@ def differences(traits: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
 
 
 def rounds(names: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Every pair once, in rounds of pairs that share no node: n - 1 rounds for an even number of nodes, n for an odd one."""
+    """Every pair once, in rounds of pairs that share no node: n - 1 rounds for an even number of nodes, n for an odd
+    one."""
     ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
     made = []
     for _ in range(len(ring) - 1):

@@ -25,7 +25,8 @@ LEFT_S = 60
 
 
 class Rendezvous(Struct, frozen=True):
-    """What all nodes of a training know: the nodes in their order, their numbers of GPUs, and the id of the run. The first node is the host."""
+    """What all nodes of a training know: the nodes in their order, their numbers of GPUs, and the id of the run. The
+    first node is the host."""
 
     nodes: Sequence[Node]
     gpus: Sequence[int]
@@ -35,8 +36,8 @@ class Rendezvous(Struct, frozen=True):
 def trained(run: HostRun, where: Rendezvous, seconds: float, python: str, user: str) -> NodeTraining:
     """Trains on the host of a run, first alone, then with the others; returns its document. No process stays on it.
 
-    `seconds`: of both trainings together. `python`: its interpreter. `user`: as whom root trains; "": the user who logs in.
-    Raises HostError, Unreachable.
+    `seconds`: of both trainings together. `python`: its interpreter. `user`: as whom root trains; "": the user who logs
+    in. Raises HostError, Unreachable.
     """
     number = [node.name for node in where.nodes].index(run.host.name)
     own, master = where.nodes[number], where.nodes[0]

@@ -1,4 +1,5 @@
-"""What one node found in a training over several. onhost/node_train.py, nccl_nodes.py and ddp_smoke.py describe every key."""
+"""What one node found in a training over several. onhost/node_train.py, nccl_nodes.py and ddp_smoke.py describe every
+key."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ MOST_RANKS = 32 * 64
 
 
 class Reduced(Struct, frozen=True):
-    """NCCL's all-reduce over all nodes, as one node saw it. `stage`: the last one that began. `busbw_gb_s`: the bus bandwidth as nccl-tests
-    define it. `missing`: the host has no library of NCCL or CUDA."""
+    """NCCL's all-reduce over all nodes, as one node saw it. `stage`: the last one that began. `busbw_gb_s`: the bus
+    bandwidth as nccl-tests define it. `missing`: the host has no library of NCCL or CUDA."""
 
     stage: Literal["start", "meet", "connect", "sum", "time", "done"]
     node: int
@@ -34,7 +35,8 @@ class Reduced(Struct, frozen=True):
 
 
 class NodeTraining(Struct, frozen=True):
-    """The document of node_train.py: the all-reduce, a training of this node alone, and one of all nodes, with the ranks of this one."""
+    """The document of node_train.py: the all-reduce, a training of this node alone, and one of all nodes, with the
+    ranks of this one."""
 
     schema: int
     node: int

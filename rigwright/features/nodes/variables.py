@@ -13,8 +13,8 @@ NO_HCA = "none"
 class Nodes(Struct, frozen=True):
     """`interface`: the network interface for the other nodes; None: the fastest one that all nodes share.
 
-    `hca`: ports of InfiniBand or RoCE adapters as NCCL names them (mlx5_0:1, several joined by commas), or `none`; None: those whose
-    link is up. `port`: the TCP port of the rendezvous and of the measurement, the same on all nodes.
+    `hca`: ports of InfiniBand or RoCE adapters as NCCL names them (mlx5_0:1, several joined by commas), or `none`;
+    None: those whose link is up. `port`: the TCP port of the rendezvous and of the measurement, the same on all nodes.
     """
 
     interface: str | None = None

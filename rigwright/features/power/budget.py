@@ -120,7 +120,8 @@ class Load(Struct, frozen=True):
 
     @property
     def joints(self) -> tuple[Joint, ...]:
-        """The connectors; each supply has a share of the load in proportion to its power, its connectors equal parts."""
+        """The connectors; each supply has a share of the load in proportion to its power, its connectors equal
+        parts."""
         joints = []
         for supply in self.circuit.supplies:
             if supply.connector_a is not None:
@@ -239,7 +240,8 @@ def base_w(rig: Rig) -> float:
 
 
 def circuits(rig: Rig, where: str) -> tuple[Circuit, ...]:
-    """The supplies of a rig with their loads. Raises InputError if there are none, or if it is unclear what they feed."""
+    """The supplies of a rig with their loads. Raises InputError if there are none, or if it is unclear what they
+    feed."""
     todo = "or try some: the same command with --supplies 2x1600"
     if not rig.supplies:
         raise InputError(

@@ -16,7 +16,8 @@ SMALLEST_SUPPLY_W, LARGEST_SUPPLY_W, STEP_W = 300, 4000, 50
 
 
 class Missing(Struct, frozen=True):
-    """A number that is missing: in words, the flag of `power.plan` that gives it with an example, and its line in a rig's file."""
+    """A number that is missing: in words, the flag of `power.plan` that gives it with an example, and its line in a
+    rig's file."""
 
     text: str
     flag: str
@@ -52,7 +53,8 @@ def positions_without_power(rig: Rig) -> tuple[str, ...]:
 
 
 def smallest_supply_w(rig: Rig, setting: Setting = FULL) -> int | None:
-    """The watts of the smallest single supply with the verdict `fits`, in steps of 50; None if 4000 W do not suffice."""
+    """The watts of the smallest single supply with the verdict `fits`, in steps of 50; None if 4000 W do not
+    suffice."""
     for watts in range(SMALLEST_SUPPLY_W, LARGEST_SUPPLY_W + 1, STEP_W):
         on = circuits(replace(rig, supplies=(Supply(watts),)), rig.key)
         if budget(rig, on, setting).verdict == "fits":

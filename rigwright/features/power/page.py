@@ -37,7 +37,8 @@ class Spot(Struct, frozen=True):
 
 
 class Plot(Struct, frozen=True):
-    """A plot in a box of WIDTH x HEIGHT. `limit`: y of the power limit's line; `begins`: x of the begins of a load's parts."""
+    """A plot in a box of WIDTH x HEIGHT. `limit`: y of the power limit's line; `begins`: x of the begins of a load's
+    parts."""
 
     title: str
     about: str
@@ -98,8 +99,8 @@ def _plot(
     values: Sequence[float],
     limit: float | None,
 ) -> Plot | None:
-    """The plot of values over the time of the recording; None with fewer than two. Watts start at zero, and their highest value is
-    marked; of volts the lowest is."""
+    """The plot of values over the time of the recording; None with fewer than two. Watts start at zero, and their
+    highest value is marked; of volts the lowest is."""
     known = [(m, value) for m, value in zip(times, values, strict=True) if not math.isnan(value)]
     if len(known) < 2 or len(found.series) < 2:
         return None

@@ -1,4 +1,5 @@
-"""The plan: without limits, with limits, alternatives that fit, their cost in speed and money, and the inventory lines."""
+"""The plan: without limits, with limits, alternatives that fit, their cost in speed and money, and the inventory
+lines."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class Plan(Struct, frozen=True):
         return first.budget.setting if better else self.chosen.setting
 
     def cost_per_day(self, watts: float) -> float | None:
-        """The cost of that power for 24 hours at the wall socket, in the currency of the price; None without a price."""
+        """The cost of that power for 24 hours at the wall socket, in the currency of the price; None without a
+        price."""
         if self.price_per_kwh is None:
             return None
         return watts / EFFICIENCY_PERCENT * 100 * 24 / 1000 * self.price_per_kwh
@@ -104,7 +106,8 @@ def _highest_cost(models: Mapping[str, Model], setting: Setting) -> Cost:
 
 
 def _options(rig: Rig, on: tuple[Circuit, ...], models: Mapping[str, Model], now: Budget) -> Iterator[Option]:
-    """Alternative settings: measured ones of these models, the highest fitting power limit, and the highest fitting clock."""
+    """Alternative settings: measured ones of these models, the highest fitting power limit, and the highest fitting
+    clock."""
     measured = [Setting(known.power_limit_w, known.graphics_mhz) for model in models.values() for known in model.speed]
     limits = [Setting(watts, now.setting.graphics_mhz) for watts in limits_w(models.values())]
     clocks = [Setting(now.setting.power_limit_w, mhz) for mhz in clocks_mhz(models.values())]

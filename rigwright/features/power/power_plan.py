@@ -65,7 +65,8 @@ def _planned(options: PowerPlanOptions) -> tuple[Plan, str]:
 
 
 def _completed(rig: Rig, setting: Setting | None, options: PowerPlanOptions) -> Rig:
-    """The rig with the numbers that it lacks, asked for at a terminal. Raises UsageError that names them where there is none."""
+    """The rig with the numbers that it lacks, asked for at a terminal. Raises UsageError that names them where there is
+    none."""
     lacks = missing(rig, setting)
     if not lacks:
         return rig
@@ -80,7 +81,8 @@ def _completed(rig: Rig, setting: Setting | None, options: PowerPlanOptions) -> 
 
 
 def _asked(rig: Rig) -> Rig:
-    """The rig with the answers to a question for each number that it lacks. Raises UsageError where an answer is empty."""
+    """The rig with the answers to a question for each number that it lacks. Raises UsageError where an answer is
+    empty."""
     for position in positions_without_power(rig):
         card = catalogue.model(rig.gpus[position])
         question = (
@@ -115,7 +117,8 @@ def _with_gpu(rig: Rig, position: str, text: str) -> Rig:
 
 
 def gpu_powered(rig: Rig, text: str) -> Rig:
-    """The rig with the default power limits of its GPUs, W: `PCIE-1=180,PCIE-2=100`, or `180` for every GPU of unknown power.
+    """The rig with the default power limits of its GPUs, W: `PCIE-1=180,PCIE-2=100`, or `180` for every GPU of unknown
+    power.
 
     Raises UsageError.
     """
@@ -155,7 +158,8 @@ def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, st
 
 
 def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:
-    """The rig of --host, its limits in the inventory, the place where these stand, and the file of the host's variables."""
+    """The rig of --host, its limits in the inventory, the place where these stand, and the file of the host's
+    variables."""
     inventory = read_inventory(options.inventory, options.vault_password_file)
     names = inventory.names(options.host)
     if len(names) != 1:
@@ -173,7 +177,8 @@ def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, s
 
 
 def _whole(text: str, flag: str, unit: str, example: int) -> int | None:
-    """A whole number above 0, or None for "". Raises UsageError; the unit stands in the flag's name, not in the value."""
+    """A whole number above 0, or None for "". Raises UsageError; the unit stands in the flag's name, not in the
+    value."""
     if not text:
         return None
     if text.isascii() and text.isdigit() and int(text) > 0:

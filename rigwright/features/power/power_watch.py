@@ -168,7 +168,8 @@ def _stop(stop: threading.Event, _number: int) -> None:
 
 @contextlib.contextmanager
 def _recorder(run: HostRun, seconds: int) -> Iterator[str]:
-    """A recorder on the host while the context is open; afterwards nothing of it is left, unless the machine went down."""
+    """A recorder on the host while the context is open; afterwards nothing of it is left, unless the machine went
+    down."""
     folder = recorder.start(run, seconds + 2 * IDLE_S, idle_s=IDLE_S)
     try:
         yield folder

@@ -17,7 +17,8 @@ from rigwright.features.power.draw import Setting
 from rigwright.features.power.plan import Plan
 
 BAR = 40
-"""Columns of a bar; a line with its label and numbers has at most 80. On a narrower terminal the bar has a line of its own."""
+"""Columns of a bar; a line with its label and numbers has at most 80. On a narrower terminal the bar has a line of its
+own."""
 
 _WIDE = 80
 """Columns of a line with a label, a bar and its numbers."""
@@ -34,8 +35,8 @@ _COLOUR = {"supply": "cyan", "base": "blue", "GPUs steady": "green", "GPUs peak"
 
 
 def show(console: Console, plan: Plan, file: str = "") -> None:
-    """Writes the plan: for each setting and supply a bar chart and the verdict; then the limits and supplies that would fit, the
-    costs, and the lines to type into `file`, the host's variables."""
+    """Writes the plan: for each setting and supply a bar chart and the verdict; then the limits and supplies that would
+    fit, the costs, and the lines to type into `file`, the host's variables."""
     width = min(console.width, 100) if console.is_terminal else 80
     fancy = console.is_terminal and console.encoding.startswith("utf")
 
@@ -90,8 +91,8 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
 
 
 def picture(load: Load, fancy: bool = False, columns: int = BAR) -> Iterator[tuple[str, str, str]]:
-    """Rows of a label, a bar of at most `columns` and a number: the supply, and below it its loads, each bar beginning where the
-    last one ends."""
+    """Rows of a label, a bar of at most `columns` and a number: the supply, and below it its loads, each bar beginning
+    where the last one ends."""
     scale = columns / max(load.circuit.rating_w, load.peak_w, 1.0)
 
     def bar(label: str, start_w: float, watts: float) -> str:

@@ -1,4 +1,5 @@
-"""`invoke power.watch`: the readings of GPUs and supplies as text, for a terminal that is redrawn or a file that grows."""
+"""`invoke power.watch`: the readings of GPUs and supplies as text, for a terminal that is redrawn or a file that
+grows."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ REASONS = {
     0x40: "heat",
     0x80: "power brake",
 }
-"""NVML's bits of the reasons for a lower clock (nvmlClocksThrottleReasons) that are worth a word. Idle and set clocks are not."""
+"""NVML's bits of the reasons for a lower clock (nvmlClocksThrottleReasons) that are worth a word. Idle and set clocks
+are not."""
 _STATES = {HUNG: "silent", LOST: "LOST"}
 _WIDE = 110
 """From this width on a line has a bar of the power."""
@@ -30,7 +32,8 @@ _BAR = 20
 
 
 class Extremes(Struct):
-    """The peaks of a recording that grows: of each GPU and of all together, and the lowest 12 V. `learn` reads only what is new."""
+    """The peaks of a recording that grows: of each GPU and of all together, and the lowest 12 V. `learn` reads only
+    what is new."""
 
     most_w: list[float | None] = field(default_factory=list)
     together: tuple[float, float] | None = None
@@ -111,7 +114,8 @@ def page(
     width: int,
     fancy: bool = True,
 ) -> list[str]:
-    """The readings of a moment and their peaks: a head, a line for each GPU, the fans and the Xids. No line is wider than `width`."""
+    """The readings of a moment and their peaks: a head, a line for each GPU, the fans and the Xids. No line is wider
+    than `width`."""
     rows = [
         f"{host}  {clock(found, found.last_t, 1)}  {_together(found, extremes.together)}",
         *_sensors(found, extremes.lowest),

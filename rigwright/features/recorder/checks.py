@@ -32,7 +32,8 @@ _BAND_W = 10
 def explained(facts: Facts, *, rig: Rig | None = None, slots: Slots | None = None) -> Iterator[Finding]:
     """The machine did not go down while a recorder ran. If it did, the journal tells what it did last.
 
-    The finding stays until the next recording replaces the journal, or `remove` takes it away (docs/guide/recorder.md)."""
+    The finding stays until the next recording replaces the journal, or `remove` takes it away
+    (docs/guide/recorder.md)."""
     found = facts(recordings.unended)
     if found is None:
         yield Finding("recording", "pass", "none that did not end")
@@ -57,8 +58,9 @@ def _down(found: Recording, rig: Rig | None, slots: Slots | None) -> Finding:
 
 
 def last_words(found: Recording, slots: Slots | None = None) -> str:
-    """What the journal of a machine that went down says last, in the host's time: "last seen 14:03:22.4: all 4 GPUs at 290 W or more
-    for 0.3 s, 12 V 11.31 V; Xid 79 on SXM2-4 0000:0b:00.0; the machine was off by 14:03:24, and booted at 14:05:02"."""
+    """What the journal of a machine that went down says last, in the host's time: "last seen 14:03:22.4: all 4 GPUs at
+    290 W or more for 0.3 s, 12 V 11.31 V; Xid 79 on SXM2-4 0000:0b:00.0; the machine was off by 14:03:24, and booted at
+    14:05:02"."""
     parts = [", ".join(filter(None, (_load(found, slots), _voltage(found))))]
     parts += [_xids(found, slots), _lost(found, slots)]
     booted = f", and booted at {clock(found, found.booted_t)}" if found.booted_t else ""

@@ -1,7 +1,8 @@
-"""The journal of a recorder: what the GPUs, the supplies and the kernel log of a host said until it ended, or until the machine did.
+"""The journal of a recorder: what the GPUs, the supplies and the kernel log of a host said until it ended, or until the
+machine did.
 
-onhost/recorder.py describes every line. A reset can cut the last one, a host may write anything: a line that is none counts as
-damaged and is left out, and all numbers, texts and sizes are bounded.
+onhost/recorder.py describes every line. A reset can cut the last one, a host may write anything: a line that is none
+counts as damaged and is left out, and all numbers, texts and sizes are bounded.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _BOOT_ID = lazy_re.compile(r"[0-9a-f-]{36}")
 
 
 class RecordedGpu(Struct, frozen=True):
-    """A GPU of a recording. `limit_w`: its power limit at the beginning. `power`: what its readings are: "instant", or an average."""
+    """A GPU of a recording. `limit_w`: its power limit at the beginning. `power`: what its readings are: "instant", or
+    an average."""
 
     index: int
     bus_id: str
@@ -108,8 +110,8 @@ HUNG, LOST = 1, 2
 
 
 class Series(Struct, frozen=True):
-    """The samples, as columns. `m`: monotonic seconds, `t`: wall clock. `power_w` and the others have a column for each GPU, with
-    NaN where it has no reading. `state`: 0, HUNG or LOST."""
+    """The samples, as columns. `m`: monotonic seconds, `t`: wall clock. `power_w` and the others have a column for each
+    GPU, with NaN where it has no reading. `state`: 0, HUNG or LOST."""
 
     t: array[float] = field(default_factory=lambda: array("d"))
     m: array[float] = field(default_factory=lambda: array("d"))
@@ -137,7 +139,8 @@ class Series(Struct, frozen=True):
 
 
 class Peak(Struct, frozen=True):
-    """The extremes of one GPU in a time. None: no reading. `reasons`: bits of all reasons for a lower clock. `state`: the worst of it."""
+    """The extremes of one GPU in a time. None: no reading. `reasons`: bits of all reasons for a lower clock. `state`:
+    the worst of it."""
 
     most_w: float | None
     most_w_t: float | None
@@ -152,8 +155,9 @@ class Peak(Struct, frozen=True):
 class Recording(Struct, frozen=True):
     """A journal. Times are those of the host: `t` seconds since 1970, `m` of its monotonic clock.
 
-    `end`: why the recorder ended; "" for a journal without an end. `now_boot_id` and `booted_t`: the boot that runs now.
-    `running`: its recorder is at work. `left_out_bytes`: of an older part that was not read. `damaged`: lines that are none.
+    `end`: why the recorder ended; "" for a journal without an end. `now_boot_id` and `booted_t`: the boot that runs
+    now. `running`: its recorder is at work. `left_out_bytes`: of an older part that was not read. `damaged`: lines that
+    are none.
     """
 
     name: str
@@ -305,7 +309,8 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def journal(said: Mapping[str, str], marks: Sequence[str], data: bytes) -> Recording:
-    """The recording in the text of a journal. `said`: what the host says about it, by word: recording, boot, booted, header, size.
+    """The recording in the text of a journal. `said`: what the host says about it, by word: recording, boot, booted,
+    header, size.
 
     Raises ValueError if it has no first line that describes it.
     """
@@ -397,7 +402,8 @@ _RANGES = ((0, 1e5), (0, 1e5), (0, 1e5), (-100, 1000), (-100, 1000))
 
 
 class Lines:
-    """The lines of a journal, one after the other, as a recorder writes them. `header`: the first one; raises ValueError if it is none."""
+    """The lines of a journal, one after the other, as a recorder writes them. `header`: the first one; raises
+    ValueError if it is none."""
 
     def __init__(self, header: str) -> None:
         given = _object(header)
@@ -551,7 +557,8 @@ def _numbers(given: Any) -> dict[str, float]:
 
 
 unended = Fact("recording.unended", script(_READ, "unended", timeout_s=60, reads=True), _read)
-"""The newest recording on the host without an end: the machine went down, its recorder was killed, or it is at work. None: there is none."""
+"""The newest recording on the host without an end: the machine went down, its recorder was killed, or it is at work.
+None: there is none."""
 
 unfetched = Fact("recording.unfetched", script(_READ, "unfetched", timeout_s=60, reads=True), _read)
 """The newest recording on the host that no run has fetched; None: there is none."""

@@ -1,6 +1,7 @@
 """The recorder on a host: started as a systemd unit of its own, stopped, its journal fetched and removed.
 
-The journal stays on the host when the connection is lost or the machine goes down. The recorder itself ends after its time limit.
+The journal stays on the host when the connection is lost or the machine goes down. The recorder itself ends after its
+time limit.
 """
 
 from __future__ import annotations
@@ -82,12 +83,13 @@ _DISCARD = f'rm -rf -- "{FOLDERS}/$1"; rmdir {FOLDERS} 2>/dev/null; :'
 
 
 def start(run: HostRun, limit_s: int, hz: float = HZ, idle_s: int = 0) -> str:
-    """Starts the recorder; returns the path of its folder on the host once it samples. It ends after `limit_s` at the latest.
+    """Starts the recorder; returns the path of its folder on the host once it samples. It ends after `limit_s` at the
+    latest.
 
-    `idle_s`: it also ends when the file `alive` of the folder was not touched for so long; 0: never. A recorder with an idle end
-    removes its folder when it ends by itself. A recorder that `stop` ends keeps it, for its caller. One with an idle end whose command
-    has ended goes on while the program beside which it runs is at work, and this run has it; without that program it is replaced.
-    Raises HostError, also when another recorder runs; Unreachable.
+    `idle_s`: it also ends when the file `alive` of the folder was not touched for so long; 0: never. A recorder with an
+    idle end removes its folder when it ends by itself. A recorder that `stop` ends keeps it, for its caller. One with
+    an idle end whose command has ended goes on while the program beside which it runs is at work, and this run has it;
+    without that program it is replaced. Raises HostError, also when another recorder runs; Unreachable.
     """
     owner, limit_s = run_owner.owner(run.options.run_id, run.host.name), min(limit_s, LONGEST_S)
     description = own_programs.description(NAME, owner, limit_s + 120, _IDLE_END if idle_s else "")
@@ -116,16 +118,18 @@ def _not_started(answer: Result) -> HostError:
 
 
 def stop(run: HostRun, folder: str) -> None:
-    """Ends the recording of that folder and removes the program from the host; the journal stays. Raises Unreachable, HostError."""
+    """Ends the recording of that folder and removes the program from the host; the journal stays. Raises Unreachable,
+    HostError."""
     run.transport.run([script(_STOP, folder.rpartition("/")[2], timeout_s=60)])
 
 
 @contextlib.contextmanager
 def recording(run: HostRun, limit_s: int, hz: float = HZ) -> Iterator[str]:
-    """Records while the context is open; yields the path of the folder on the host, in which marks.jsonl may be written.
+    """Records while the context is open; yields the path of the folder on the host, in which marks.jsonl may be
+    written.
 
-    A lost connection does not end the recording: it is stopped at the end of the context if the host answers again, else it
-    ends after `limit_s`. Raises HostError, Unreachable.
+    A lost connection does not end the recording: it is stopped at the end of the context if the host answers again,
+    else it ends after `limit_s`. Raises HostError, Unreachable.
     """
     folder = start(run, limit_s, hz)
     try:
@@ -140,8 +144,9 @@ def recording(run: HostRun, limit_s: int, hz: float = HZ) -> Iterator[str]:
 
 
 def fetch(run: HostRun) -> Recording | None:
-    """The newest recording of the host that was not fetched yet, which then counts as fetched; None if there is none, or if it is
-    still at work. Its folder stays until the next recording, or until `remove`. Raises HostError, Unreachable."""
+    """The newest recording of the host that was not fetched yet, which then counts as fetched; None if there is none,
+    or if it is still at work. Its folder stays until the next recording, or until `remove`. Raises HostError,
+    Unreachable."""
     run.store.known.pop(facts.unfetched, None)
     found: Recording | None = run.value(facts.unfetched)
     if found is None or found.running:
@@ -163,7 +168,8 @@ _POLLED = lazy_re.compile(rb"(running|ended|gone) (\d{1,20}|-) (\d{1,12})\n")
 
 
 class Following:
-    """The journal of a recorder that is at work, read as it grows. Each `poll` also tells the recorder that somebody follows it."""
+    """The journal of a recorder that is at work, read as it grows. Each `poll` also tells the recorder that somebody
+    follows it."""
 
     def __init__(self, run: HostRun, folder: str) -> None:
         self._run, self._name = run, folder.rpartition("/")[2]

@@ -1,4 +1,5 @@
-"""Records that were written under another machine-id, on a host whose disk was copied or that got a new one: its owner adopts them."""
+"""Records that were written under another machine-id, on a host whose disk was copied or that got a new one: its owner
+adopts them."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def in_words(facts: Mapping[str, Any]) -> list[str]:
 
 
 def adopt(job: HostJob) -> Iterator[FactsResult]:
-    """Records on the host that these runs changed this installation, under its lease. Raises HostError when another run has that."""
+    """Records on the host that these runs changed this installation, under its lease. Raises HostError when another run
+    has that."""
     options, transport = job.run.options, job.run.transport
     held = lease.take(transport, job.host.name, options.run_id, options.earlier_runs)
     try:

@@ -1,4 +1,5 @@
-"""`invoke rollback`: makes a host what it was before a run, lists the runs, adopts those of before a disk was copied."""
+"""`invoke rollback`: makes a host what it was before a run, lists the runs, adopts those of before a disk was
+copied."""
 
 from __future__ import annotations
 
@@ -83,8 +84,8 @@ def _runs(job: HostJob) -> tuple[Run, ...]:
 def _plan(job: HostJob, to: str, inventory: str) -> Iterator[HostResult]:
     """Plans the way back.
 
-    Raises ConsentError where the last run is a rollback that ended and the host is not as before its aim, unless `to` is given: the same
-    command again takes nothing back that somebody else did.
+    Raises ConsentError where the last run is a rollback that ended and the host is not as before its aim, unless `to`
+    is given: the same command again takes nothing back that somebody else did.
     """
     runs = job.run.value(run_record.runs)
     yield FactsResult({run_record.runs.name: plain(runs)})

@@ -1,7 +1,7 @@
 """Where the package versions of before a run can come from: the sources of that time, or a package file on the host.
 
-The host's own apt answers, with a copy of /etc/apt that is as it was before the run, and with lists of its own. Nothing is installed;
-the copy and the lists are in a scratch directory, which the end of the run removes.
+The host's own apt answers, with a copy of /etc/apt that is as it was before the run, and with lists of its own. Nothing
+is installed; the copy and the lists are in a scratch directory, which the end of the run removes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ FOLDERS = ("/var/cache/apt/archives", f"{STATE}/debs")
 
 
 class Sources(Struct, frozen=True):
-    """Where each package comes from: NAME=VERSION for a source's, a path for a file; "" nowhere. `moves`, `error`: what apt would do with
-    all of them, if none is missing. `room_mib`: the space that apt needs to fetch and unpack the packages, MiB."""
+    """Where each package comes from: NAME=VERSION for a source's, a path for a file; "" nowhere. `moves`, `error`: what
+    apt would do with all of them, if none is missing. `room_mib`: the space that apt needs to fetch and unpack the
+    packages, MiB."""
 
     words: dict[str, str]
     moves: tuple[Move, ...]
@@ -97,7 +98,8 @@ printf 'rc\\t%s\\n' "$code"; head -c 1048576 "$d/plan"
 
 
 def sources(rules: Sequence[tuple[str, str]], words: Sequence[str]) -> Fact[Sources]:
-    """Where the versions of `words` (NAME=VERSION, or NAME- to remove it) come from when apt's files are as before a run.
+    """Where the versions of `words` (NAME=VERSION, or NAME- to remove it) come from when apt's files are as before a
+    run.
 
     `rules`: the folder under runs/ that has what stood at a path, "" if nothing stood there, and the path.
     """

@@ -1,4 +1,5 @@
-"""The actions of `invoke stress` on one host: look whether it may be stressed, then load its GPUs and check what that showed."""
+"""The actions of `invoke stress` on one host: look whether it may be stressed, then load its GPUs and check what that
+showed."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def look(job: HostJob) -> Iterator[HostResult]:
 
 
 def stress_host(job: HostJob, options: StressOptions, before: Mapping[str, Figures]) -> Iterator[HostResult]:
-    """Runs the stress, then the checks of the playbook. `before`: by host the figures of earlier stresses, as `measured_before` returns.
+    """Runs the stress, then the checks of the playbook. `before`: by host the figures of earlier stresses, as
+    `measured_before` returns.
 
     Raises HostError, Unreachable.
     """

@@ -1,4 +1,5 @@
-"""Checks of the stress of all GPUs: that each stays on the bus, computes rightly, and is as fast and as cool as its peers.
+"""Checks of the stress of all GPUs: that each stays on the bus, computes rightly, and is as fast and as cool as its
+peers.
 
 All of them read the document of a stress in the same run (`invoke stress`); provision and verify do not answer them.
 """
@@ -29,13 +30,15 @@ from rigwright.features.stress.facts import Event, Sensors, Stage, StageResult, 
 
 Slots = dict[BusId, str]
 SLOWER = 0.05
-"""From this share on a GPU is slower than its peers of the same model (assumed: cards of a model differ by 2 or 3 %)."""
+"""From this share on a GPU is slower than its peers of the same model (assumed: cards of a model differ by 2 or 3
+%)."""
 MUCH_SLOWER = 0.10
 """From this share on it is a failure, not a warning (assumed)."""
 SAME_CLOCK = 0.02
 """Up to this share two clocks count as the same (assumed)."""
 NARROWER = 0.25
-"""From this share on the copies between host and GPU are slower than those of the peers: half of the lanes are half of it."""
+"""From this share on the copies between host and GPU are slower than those of the peers: half of the lanes are half of
+it."""
 SLOWER_MEMORY = 0.10
 LEAST_OF_PEAK = 0.6
 """cuBLAS reaches 80 to 95 % of a chip's figure with large products; below this share something is wrong (assumed)."""
@@ -49,7 +52,8 @@ CORRECTED = 100
 """From this number of corrected memory errors within a stress the finding is a warning (assumed)."""
 
 LEAST_SHARE = 0.6
-"""A supply that delivers less than this share of what its parallel peers do has a poor connection (assumed: good ones differ by 10 %)."""
+"""A supply that delivers less than this share of what its parallel peers do has a poor connection (assumed: good ones
+differ by 10 %)."""
 LOADED_W = 200.0
 """From this power of the others on the shares of supplies are compared (assumed: below it they need not share)."""
 _FAILED = lazy_re.compile(r"lost|fail|error|absent|out of range|config", re.IGNORECASE)
@@ -70,8 +74,8 @@ def _lost(found: Stress) -> dict[int, Event]:
 
 @check(needs=stress.measured)
 def supplied(facts: Facts) -> Iterator[Finding]:
-    """Under load the 12 V rail stays above 11.5 V, no supply reports a failure, and parallel supplies share the load. Read from the
-    management controller, or from the kernel's sensors."""
+    """Under load the 12 V rail stays above 11.5 V, no supply reports a failure, and parallel supplies share the load.
+    Read from the management controller, or from the kernel's sensors."""
     found = facts(stress.measured).supplies
     findings = [*_failed_supplies(found), *_shares(found)]
     if found.lowest_12v is not None and found.lowest_12v < LOW_V:
@@ -110,7 +114,8 @@ def _shares(found: Supplies) -> Iterator[Finding]:
 
 @check(needs=stress.measured)
 def survived(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """No GPU fell off the bus, hung or logged an error of the driver (Xid) under load. A failure names its stage and second."""
+    """No GPU fell off the bus, hung or logged an error of the driver (Xid) under load. A failure names its stage and
+    second."""
     found = facts(stress.measured)
     lost = _lost(found)
     for number, event in lost.items():
@@ -175,7 +180,8 @@ _WRONG_LINK = "reseat it, or replace its riser, and invoke stress again; if it s
 
 @check(needs=stress.measured)
 def exact(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """The same products give the same bits each time, and on each GPU of the same model; data that was copied to a GPU comes back."""
+    """The same products give the same bits each time, and on each GPU of the same model; data that was copied to a GPU
+    comes back."""
     found = facts(stress.measured)
     wrong: dict[int, list[Event]] = {}
     for event in found.events:
@@ -227,8 +233,8 @@ def _odd(found: Stress) -> Iterator[tuple[int, str]]:
 
 @check(needs=stress.measured, follows=("gpu.",))
 def cool(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """Under load no GPU is slowed down by heat or by a power brake, its memory stays below its limit, and none is much hotter than
-    its peers."""
+    """Under load no GPU is slowed down by heat or by a power brake, its memory stays below its limit, and none is much
+    hotter than its peers."""
     found = facts(stress.measured)
     findings = [finding for gpu in found.gpus for finding in _hot(found, gpu, slots)]
     yield from findings
@@ -295,7 +301,8 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 
 class Slow(Struct, frozen=True):
-    """A GPU that is slower than its peers with one kind of product in one stage: by which share, and at which share of their clock."""
+    """A GPU that is slower than its peers with one kind of product in one stage: by which share, and at which share of
+    their clock."""
 
     stage: Stage
     kind: str
@@ -400,7 +407,8 @@ def _equal(found: Stress) -> str:
 
 @check(needs=stress.measured, follows=("thermal.", "power.", "gpu.", survived, speed))
 def as_model(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """Each GPU computes what its model can at its clock, where the catalogue knows that. So GPUs that are all slow are found too."""
+    """Each GPU computes what its model can at its clock, where the catalogue knows that. So GPUs that are all slow are
+    found too."""
     found, bus = facts.all(stress.measured, pci.gpus)
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     shares: list[float] = []
@@ -446,9 +454,9 @@ def _shares_of_peak(found: Stress, gpu: StressedGpu, peak: Tflops) -> Iterator[t
 def as_before(
     facts: Facts, *, figures_before: dict[str, tuple[Dated, ...]] | None = None, slots: Slots | None = None
 ) -> Iterator[Finding]:
-    """Each GPU is as fast, in products and copies, as in its earlier stresses on this machine, which are in the history. Stresses are
-    compared if power limit, driver branch and CUDA runtime are the same and the duration is similar; otherwise a difference is
-    shown with the settings that differ, and not judged."""
+    """Each GPU is as fast, in products and copies, as in its earlier stresses on this machine, which are in the
+    history. Stresses are compared if power limit, driver branch and CUDA runtime are the same and the duration is
+    similar; otherwise a difference is shown with the settings that differ, and not judged."""
     found = facts(stress.measured)
     before = figures_before or {}
     dates = []

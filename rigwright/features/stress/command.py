@@ -23,7 +23,8 @@ LEAST_MINUTES = 0.1
 
 
 def stress(options: StressOptions) -> int:
-    """Loads the GPUs of every host after a yes; prints the verdict, the problems and a table for each. Returns the exit code."""
+    """Loads the GPUs of every host after a yes; prints the verdict, the problems and a table for each. Returns the exit
+    code."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
         if options.executor:

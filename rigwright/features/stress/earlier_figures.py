@@ -15,7 +15,8 @@ from rigwright.history import History
 
 
 def read(jobs: Sequence[HostJob], text: Any, ids: RecordedIds | None = None) -> dict[str, Figures]:
-    """By host what earlier stresses measured of its GPUs; {} and a warning where the history cannot be read. `ids`: of these hosts."""
+    """By host what earlier stresses measured of its GPUs; {} and a warning where the history cannot be read. `ids`: of
+    these hosts."""
     try:
         with History.open() as past:
             machines = (ids or RecordedIds(jobs)).of(past)
@@ -26,7 +27,8 @@ def read(jobs: Sequence[HostJob], text: Any, ids: RecordedIds | None = None) -> 
 
 
 def pairs(jobs: Sequence[HostJob], text: Any) -> dict[str, MeasuredPairs]:
-    """By host what earlier peer-to-peer tests measured of its pairs of GPUs; {} and a warning where the history cannot be read."""
+    """By host what earlier peer-to-peer tests measured of its pairs of GPUs; {} and a warning where the history cannot
+    be read."""
     try:
         with History.open() as past:
             machines = fleet_check.machines_of(past, jobs)

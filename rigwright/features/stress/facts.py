@@ -23,8 +23,8 @@ Reason = Literal[
 
 
 class Sensors(Struct, frozen=True):
-    """What NVML said of a GPU in a span of time; None: not reported. `reasons`: why its clock was lowered, and in which share of the
-    samples."""
+    """What NVML said of a GPU in a span of time; None: not reported. `reasons`: why its clock was lowered, and in which
+    share of the samples."""
 
     samples: int
     power_mean_w: float | None
@@ -46,7 +46,8 @@ class Products(Sensors, frozen=True):
 
 
 class Copies(Struct, frozen=True):
-    """GB/s (10^9 bytes) of a GPU's copies; None: not measured. `memory`: what is read and what is written within its memory."""
+    """GB/s (10^9 bytes) of a GPU's copies; None: not measured. `memory`: what is read and what is written within its
+    memory."""
 
     memory: float | None
     to_device: float | None
@@ -67,7 +68,8 @@ class StageResult(Sensors, frozen=True):
 
 
 class Stage(Struct, frozen=True):
-    """A stage with the GPUs that worked in it. `kind` None: several kinds of products. `began_s`: since the stress began."""
+    """A stage with the GPUs that worked in it. `kind` None: several kinds of products. `began_s`: since the stress
+    began."""
 
     stage: StageName
     gpus: tuple[int, ...]
@@ -88,8 +90,8 @@ class Stage(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """Something that went wrong, with the stage and the seconds since the stress began. `gpu` None: not known. `code`: of an Xid, or
-    of CUDA."""
+    """Something that went wrong, with the stage and the seconds since the stress began. `gpu` None: not known. `code`:
+    of an Xid, or of CUDA."""
 
     at_s: float
     stage: str
@@ -124,8 +126,8 @@ class StressedGpu(Struct, frozen=True):
 
 
 class Supplies(Struct, frozen=True):
-    """The supplies of the machine: the lowest 12 V (None: no reading) and when; the watts of each at the highest load of all, and its
-    state in words. `source` None: nothing could be read."""
+    """The supplies of the machine: the lowest 12 V (None: no reading) and when; the watts of each at the highest load
+    of all, and its state in words. `source` None: nothing could be read."""
 
     source: Literal["ipmi", "hwmon"] | None
     lowest_12v: float | None
@@ -194,7 +196,8 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 LEAST_SHARE = 0.02
-"""From this share of the samples on a reason for lower clocks counts; a single sample may be the begin of the load (assumed)."""
+"""From this share of the samples on a reason for lower clocks counts; a single sample may be the begin of the load
+(assumed)."""
 
 
 def figures(found: Stress) -> tuple[GpuFigures, ...]:
@@ -234,4 +237,5 @@ def _kept(found: Stress) -> list[dict[str, Any]]:
 
 
 measured = Fact("stress.measured", READ_DOCUMENT, _measured, kept=_kept)
-"""The document of the stress; it exists on the host only right after the run. The history keeps a few figures of it (GpuFigures)."""
+"""The document of the stress; it exists on the host only right after the run. The history keeps a few figures of it
+(GpuFigures)."""

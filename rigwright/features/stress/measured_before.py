@@ -41,7 +41,8 @@ def recorded(past: History, machine: int | None) -> Figures:
 
 
 def pairs(past: History, machine: int | None) -> MeasuredPairs:
-    """The newest figures of each pair of GPUs of a machine, of all recorded peer-to-peer tests; {} for a new one. Raises HistoryError."""
+    """The newest figures of each pair of GPUs of a machine, of all recorded peer-to-peer tests; {} for a new one.
+    Raises HistoryError."""
     found: MeasuredPairs = {}
     for one in past.every(machine, nccl.tested.name):
         try:
@@ -53,7 +54,8 @@ def pairs(past: History, machine: int | None) -> MeasuredPairs:
 
 
 def of_machine(machine: Mapping[str, Any] | None, figures: Figures) -> tuple[MeasuredGpu, ...]:
-    """The newest figures of each GPU of a machine that had a stress. `machine`: as the key `machine` in docs/reference/json.md."""
+    """The newest figures of each GPU of a machine that had a stress. `machine`: as the key `machine` in
+    docs/reference/json.md."""
     gpus = (machine or {}).get("gpus", ())
     return tuple(_measured(gpu, figures[gpu["uuid"]][-1]) for gpu in gpus if gpu["uuid"] in figures)
 
@@ -86,7 +88,8 @@ def _measured(gpu: Mapping[str, Any], dated: Dated) -> MeasuredGpu:
 
 
 def became(past: History, machine: int | None, since: datetime.datetime) -> list[Changed]:
-    """A line for each GPU and stress since a time in which its speed differed from earlier ones, oldest first. Raises HistoryError."""
+    """A line for each GPU and stress since a time in which its speed differed from earlier ones, oldest first. Raises
+    HistoryError."""
     seen = past.every(machine, stress.measured.name)
     changes = []
     for number, one in enumerate(seen):

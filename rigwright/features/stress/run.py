@@ -1,4 +1,5 @@
-"""Runs the stress of all GPUs on a host: onhost/stress.py, with the host's own libraries or with those that are copied to it."""
+"""Runs the stress of all GPUs on a host: onhost/stress.py, with the host's own libraries or with those that are copied
+to it."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ RECORDED_LONGER_S = 300
 """The recorder ends by itself so long after the stress, whatever happens."""
 WITHOUT_MIG = "mig: off in the inventory, then invoke provision --tags mig; then the same command again"
 LEFT_S = 120
-"""The recorder ends, and removes its journal, this long after the end of stress.py if this machine has not stopped it: its connection was lost.
-The start of stress.py takes less, its end on a slow host too (assumed)."""
+"""The recorder ends, and removes its journal, this long after the end of stress.py if this machine has not stopped it:
+its connection was lost. The start of stress.py takes less, its end on a slow host too (assumed)."""
 
 
 class StressOptions(Struct, frozen=True):
@@ -51,7 +52,8 @@ def refuse_busy(run: HostRun) -> None:
 
 
 def stressed(run: HostRun, options: StressOptions) -> Stress:
-    """Runs the stress; its document is also a fact of the run. Nothing stays on the host but libraries that were copied to it.
+    """Runs the stress; its document is also a fact of the run. Nothing stays on the host but libraries that were copied
+    to it.
 
     Raises HostError, also while processes use the GPUs and when the stress could not run; Unreachable.
     """
@@ -93,9 +95,11 @@ def _run_once(run: HostRun, options: StressOptions, folders: Sequence[str]) -> S
 
 @contextlib.contextmanager
 def recorded(run: HostRun, limit_s: int) -> Iterator[str]:
-    """Inside the context a recorder runs, whose folder on the host it yields; "" where it cannot be started, as while another one runs.
+    """Inside the context a recorder runs, whose folder on the host it yields; "" where it cannot be started, as while
+    another one runs.
 
-    The journal of a stress that ended is removed. It stays on the host when an error ends the context: verify explains a reset from it.
+    The journal of a stress that ended is removed. It stays on the host when an error ends the context: verify explains
+    a reset from it.
     """
     try:
         folder = recorder.start(run, limit_s, idle_s=LEFT_S)

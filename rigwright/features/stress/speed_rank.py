@@ -1,4 +1,5 @@
-"""Ranks the GPUs and machines of a fleet by what their newest stress measured: the slowest first, and what to do about it.
+"""Ranks the GPUs and machines of a fleet by what their newest stress measured: the slowest first, and what to do about
+it.
 
 The thresholds are those of the checks of a stress.
 """
@@ -35,8 +36,9 @@ _REASONS: dict[str, tuple[str, str, bool]] = {
 
 
 class RankedGpu(Struct, frozen=True):
-    """A GPU with the lowest of its shares of the model's figures, and the kind of product of that. `cause`: why it is no higher, "" where
-    NVML says nothing; `todo`: what to do, "" for nothing; `wrong`: whether something is to be mended."""
+    """A GPU with the lowest of its shares of the model's figures, and the kind of product of that. `cause`: why it is
+    no higher, "" where NVML says nothing; `todo`: what to do, "" for nothing; `wrong`: whether something is to be
+    mended."""
 
     host: str
     gpu: MeasuredGpu
@@ -70,7 +72,8 @@ class Entry(Struct, frozen=True):
 
 
 class RankedMachine(Struct, frozen=True):
-    """A machine with the share of its slowest GPU, the mean share of all, and when (ISO 8601) the oldest of them was measured."""
+    """A machine with the share of its slowest GPU, the mean share of all, and when (ISO 8601) the oldest of them was
+    measured."""
 
     host: str
     slowest: float
@@ -95,8 +98,8 @@ def gpus(measured: Measured) -> list[RankedGpu]:
 
 
 class _Peers:
-    """The GPUs of a fleet by what makes their speeds comparable: model, driver branch, power limit. Sorted once, so that a GPU is compared with
-    thousands of others in a few steps."""
+    """The GPUs of a fleet by what makes their speeds comparable: model, driver branch, power limit. Sorted once, so
+    that a GPU is compared with thousands of others in a few steps."""
 
     def __init__(self, gpus: Sequence[MeasuredGpu]) -> None:
         self._alike: dict[tuple[str, str], list[MeasuredGpu]] = {}

@@ -17,7 +17,8 @@ _MAKE = "invoke provision --playbook train"
 
 @check(follows=("driver.", "xid."))
 def works(facts: Facts, *, training: Training) -> Iterator[Finding]:
-    """The torch of the environment is imported, has kernels for every GPU, and makes an exact product on each of them."""
+    """The torch of the environment is imported, has kernels for every GPU, and makes an exact product on each of
+    them."""
     place, bus = facts.all(facts_of.place(training.path, training.owner, training.python or ""), pci.gpus)
     if place.kind != "own" or not place.whole:
         seen = {"own": "not whole", "other": "not made by rigwright"}.get(place.kind, "not there")

@@ -1,7 +1,7 @@
 """The Python environment for training: its folder and what is in it, the way to the wheels, and what its torch can do.
 
-/var/lib/rigwright/training has `record` (the path of the environment) and requirements.txt; a whole environment has a file `.rigwright` with
-the sha256 of the requirements that it was made of.
+/var/lib/rigwright/training has `record` (the path of the environment) and requirements.txt; a whole environment has a
+file `.rigwright` with the sha256 of the requirements that it was made of.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ Kind = Literal["absent", "empty", "own", "other"]
 class Place(Struct, frozen=True):
     """A folder for an environment, and what the host has for one.
 
-    `kind`: absent, empty, own (rigwright made it), other. `whole`: the sha256 of the requirements of a whole environment, else "".
-    `folder_owner`: its owner, "" without a folder. `python`: the version of the interpreter to use (3.11), None if the host has none; `venv`: it can make
-    environments. `user`: the owner to be exists. `free_mib`: the room there.
+    `kind`: absent, empty, own (rigwright made it), other. `whole`: the sha256 of the requirements of a whole
+    environment, else "". `folder_owner`: its owner, "" without a folder. `python`: the version of the interpreter to
+    use (3.11), None if the host has none; `venv`: it can make environments. `user`: the owner to be exists. `free_mib`:
+    the room there.
     """
 
     kind: Kind
@@ -142,7 +143,8 @@ rm -rf -- "$work"
 
 
 class Route(Struct, frozen=True):
-    """Whether pip gets the first wheel. `works` None: cannot be known before pip is there. `said`: pip's words, or the reason."""
+    """Whether pip gets the first wheel. `works` None: cannot be known before pip is there. `said`: pip's words, or the
+    reason."""
 
     works: bool | None
     said: str
@@ -196,7 +198,8 @@ class ProvedGpu(Struct, frozen=True):
 
 
 class Proof(Struct, frozen=True):
-    """What the torch of an environment did. `cuda`, `nccl` None: built without. `torch` None: it cannot be imported, for `error`."""
+    """What the torch of an environment did. `cuda`, `nccl` None: built without. `torch` None: it cannot be imported,
+    for `error`."""
 
     schema: int
     python: str

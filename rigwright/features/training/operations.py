@@ -74,7 +74,8 @@ rm -rf {FOLDER}
 
 
 class Wanted(Struct, frozen=True):
-    """What an environment is made of. `requirements`: the lines for pip. `size_bytes`: of the wheels, 0 where that is not known."""
+    """What an environment is made of. `requirements`: the lines for pip. `size_bytes`: of the wheels, 0 where that is
+    not known."""
 
     title: str
     requirements: tuple[str, ...]
@@ -94,7 +95,8 @@ class Wanted(Struct, frozen=True):
 
 @operation()
 def python_installed(facts: Facts, *, training: Training) -> Iterator[Change]:
-    """The interpreter of the environment is installed with what makes environments: `training.python`, or the host's python3.
+    """The interpreter of the environment is installed with what makes environments: `training.python`, or the host's
+    python3.
 
     Raises HostError when no source of the host has it.
     """
@@ -119,11 +121,12 @@ def python_installed(facts: Facts, *, training: Training) -> Iterator[Change]:
 
 @operation()
 def environment(facts: Facts, *, training: Training, driver: Driver) -> Iterator[Change | Note]:
-    """`training.path` is a Python environment with torch and all that it needs, each by its hash, owned by `training.owner`.
+    """`training.path` is a Python environment with torch and all that it needs, each by its hash, owned by
+    `training.owner`.
 
-    The line of wheels has kernels for the oldest and the newest GPU and runs on the driver. Before the first change these are named: no torch
-    for a GPU or driver, a Python without wheels, a folder of others, no such user, too little room, no way to the wheels.
-    An environment that was made of other requirements is made anew.
+    The line of wheels has kernels for the oldest and the newest GPU and runs on the driver. Before the first change
+    these are named: no torch for a GPU or driver, a Python without wheels, a folder of others, no such user, too little
+    room, no way to the wheels. An environment that was made of other requirements is made anew.
     """
     asked = [files.file(training.lock)] if training.lock else []
     place, gpus, *_ = facts.all(_place(training), pci.gpus, *asked)
@@ -238,7 +241,8 @@ def _of_catalogue(device_ids: Sequence[str], training: Training, driver: Driver,
 
 
 def _of_file(facts: Facts, path: str) -> Wanted:
-    """What the requirements file of the owner names. Raises HostError for one that is not there, or that pins no torch by hash."""
+    """What the requirements file of the owner names. Raises HostError for one that is not there, or that pins no torch
+    by hash."""
     file, example = facts(files.file(path)), "uv pip compile --generate-hashes writes one"
     if file is None or file.kind != "file":
         raise HostError("training.lock", f"the host has no file {path}", "a requirements file with hashes", example)
@@ -278,7 +282,8 @@ def _room(training: Training, place: Place, wanted: Wanted) -> None:
 
 
 def _all_there(folder: str, there: frozenset[str] | None, wanted: Wanted) -> None:
-    """Raises HostError for a folder that is not there, or that lacks wheels. A line with a condition may be for other machines: pip knows."""
+    """Raises HostError for a folder that is not there, or that lacks wheels. A line with a condition may be for other
+    machines: pip knows."""
     if there is None:
         raise HostError(
             "training.wheels", f"the host has no folder {folder}", "a folder with all wheels", _fetch(folder)

@@ -18,8 +18,8 @@ class TorchGpu(Struct, frozen=True):
 
 
 class TorchBuild(Struct, frozen=True):
-    """The torch of an interpreter. `cuda`, `nccl` None: built without. `missing`: torch is not installed. `error`: from the import or
-    from the start of CUDA. `architectures`: sm_70; compute_90 for PTX, which the driver compiles."""
+    """The torch of an interpreter. `cuda`, `nccl` None: built without. `missing`: torch is not installed. `error`: from
+    the import or from the start of CUDA. `architectures`: sm_70; compute_90 for PTX, which the driver compiles."""
 
     python: str
     torch: str | None

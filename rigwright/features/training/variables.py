@@ -34,10 +34,11 @@ _OF_THE_SYSTEM = re.compile(r"/(boot|dev|etc|proc|run|sys|bin|sbin|lib|lib32|lib
 class Training(Struct, frozen=True):
     """Where the environment is, whose it is, and what is in it.
 
-    `path`: a folder of its own. `owner`: the user who owns it, and as whom pip runs. `python`: a Python that apt has ('3.11'); None: the
-    host's python3. `torch`: auto (the line of wheels with kernels for every GPU that runs on the driver), or a version of which the
-    catalogue has the hashes. `lock`: a requirements file with hashes on the host, in place of the catalogue's. `wheels`: a folder of
-    wheels on the host, in place of an index. `index`: a package index; "": that of the host's pip configuration.
+    `path`: a folder of its own. `owner`: the user who owns it, and as whom pip runs. `python`: a Python that apt has
+    ('3.11'); None: the host's python3. `torch`: auto (the line of wheels with kernels for every GPU that runs on the
+    driver), or a version of which the catalogue has the hashes. `lock`: a requirements file with hashes on the host, in
+    place of the catalogue's. `wheels`: a folder of wheels on the host, in place of an index. `index`: a package index;
+    "": that of the host's pip configuration.
     """
 
     path: AbsolutePath = _USUAL

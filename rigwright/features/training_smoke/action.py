@@ -44,7 +44,8 @@ def look(job: HostJob, options: SmokeOptions) -> Iterator[HostResult]:
 def smoke_host(
     job: HostJob, options: SmokeOptions, before: Mapping[str, tuple[DatedFigures, ...]]
 ) -> Iterator[HostResult]:
-    """Trains, then runs the checks of the playbook. `before`: by host the speeds of earlier trainings. Raises HostError, Unreachable."""
+    """Trains, then runs the checks of the playbook. `before`: by host the speeds of earlier trainings. Raises
+    HostError, Unreachable."""
     from rigwright.engine import verify
     from rigwright.features.training_smoke import run as engine
 

@@ -33,7 +33,8 @@ def _title(run: SmokeRun) -> str:
 
 @check(needs=facts_of.trained, follows=("driver.", "xid."))
 def torch(facts: Facts) -> Iterator[Finding]:
-    """The torch that trains can be imported, has CUDA, NCCL and kernels for every GPU, runs on the driver, and sees all GPUs."""
+    """The torch that trains can be imported, has CUDA, NCCL and kernels for every GPU, runs on the driver, and sees all
+    GPUs."""
     document, loaded, bus = facts.all(facts_of.trained, driver.loaded_version, pci.gpus)
     models = [model for entry in bus if (model := catalogue.model_of(entry.device_id))]
     yield from built(document, loaded, models)
@@ -41,7 +42,8 @@ def torch(facts: Facts) -> Iterator[Finding]:
 
 @check(needs=facts_of.trained, follows=("driver.", "xid.", torch))
 def learned(facts: Facts) -> Iterator[Finding]:
-    """Each training ends in time; its loss falls and is equal on all ranks, and so are the weights of GPUs of one model."""
+    """Each training ends in time; its loss falls and is equal on all ranks, and so are the weights of GPUs of one
+    model."""
     document, loaded = facts.all(facts_of.trained, driver.loaded_version)
     yield from left_behind(document.left_behind)
     for run in document.runs:
@@ -134,7 +136,8 @@ def transport(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] |
 def speed(
     facts: Facts, *, rig: Rig | None = None, smoke_before: tuple[DatedFigures, ...] | None = None
 ) -> Iterator[Finding]:
-    """Samples a second, and the efficiency against one GPU, compared with the rig's figure and with earlier trainings of this machine."""
+    """Samples a second, and the efficiency against one GPU, compared with the rig's figure and with earlier trainings
+    of this machine."""
     found = facts_of.figures(facts(facts_of.trained))
     alone = next((one for one in found if one.gpus == 1), None)
     for one in found:

@@ -1,4 +1,5 @@
-"""The results of the training of a small model on the GPUs. onhost/train_smoke.py and ddp_smoke.py describe every key."""
+"""The results of the training of a small model on the GPUs. onhost/train_smoke.py and ddp_smoke.py describe every
+key."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ MOST_GPUS, MOST_RUNS, LONGEST = 64, 8, 1000
 
 
 class SmokeRank(Struct, frozen=True):
-    """One process. `stage` is its last one. `samples_s`: of all ranks together; None: it did not come so far. `weights`: a digest."""
+    """One process. `stage` is its last one. `samples_s`: of all ranks together; None: it did not come so far.
+    `weights`: a digest."""
 
     rank: int
     world: int
@@ -58,7 +60,8 @@ class SmokeRun(Struct, frozen=True):
 class Smoke(HostResult, frozen=True):
     """The document of one run of train_smoke.py. `asked_s`: how long all trainings were to take together.
 
-    `examined`: the run that looked at the interpreter's torch; `build` None: it told nothing. Without a torch that can train there are no runs.
+    `examined`: the run that looked at the interpreter's torch; `build` None: it told nothing. Without a torch that can
+    train there are no runs.
     """
 
     KEY = "smoke"
@@ -93,7 +96,8 @@ class DatedFigures(Struct, frozen=True):
 
 
 def refuse_odd_ranks(run: SmokeRun, world: int) -> None:
-    """Raises ValueError for ranks of a run that are not numbered below `world`, each once, or that say what no rank can."""
+    """Raises ValueError for ranks of a run that are not numbered below `world`, each once, or that say what no rank
+    can."""
     if [rank.rank for rank in run.ranks] != sorted({rank.rank for rank in run.ranks}) or any(
         not 0 <= rank.rank < world for rank in run.ranks
     ):
@@ -137,4 +141,5 @@ def _kept(found: Smoke) -> list[dict[str, Any]]:
 
 
 trained = Fact("training_smoke.trained", READ_DOCUMENT, _trained, kept=_kept)
-"""The document of the training; it exists on the host only right after the run. The history keeps the speeds (SmokeFigures)."""
+"""The document of the training; it exists on the host only right after the run. The history keeps the speeds
+(SmokeFigures)."""

@@ -14,13 +14,13 @@ class TrainSmokeOptions(PlaybookOptions, command="train.smoke"):
         invoke train.smoke --nodes --host gpu
         invoke train.smoke --nodes --links --host gpu
 
-    Uses the training environment of the inventory, or another interpreter with torch. The loss must fall and be equal on all
-    GPUs; samples a second and the efficiency are compared with the rig and with earlier trainings of this machine; the
-    transport that NCCL took is named. The recorder runs meanwhile. Asks before it begins, installs nothing, and refuses
-    while programs use the GPUs (docs/guide/training.md).
+    Uses the training environment of the inventory, or another interpreter with torch. The loss must fall and be equal
+    on all GPUs; samples a second and the efficiency are compared with the rig and with earlier trainings of this
+    machine; the transport that NCCL took is named. The recorder runs meanwhile. Asks before it begins, installs
+    nothing, and refuses while programs use the GPUs (docs/guide/training.md).
 
-    With --nodes the hosts are the nodes of one training: it says which interface and which InfiniBand or RoCE ports it takes and
-    why, measures the network between every two nodes, and names the slow one (docs/guide/nodes.md).
+    With --nodes the hosts are the nodes of one training: it says which interface and which InfiniBand or RoCE ports it
+    takes and why, measures the network between every two nodes, and names the slow one (docs/guide/nodes.md).
 
     Exit 0 when all is well, 2 when something is not.
     """

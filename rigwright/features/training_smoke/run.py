@@ -1,4 +1,5 @@
-"""Trains a small model on the GPUs of a host: onhost/train_smoke.py, with the training environment or another interpreter."""
+"""Trains a small model on the GPUs of a host: onhost/train_smoke.py, with the training environment or another
+interpreter."""
 
 from __future__ import annotations
 
@@ -23,14 +24,16 @@ MAKE = "invoke provision --playbook train"
 
 
 class SmokeOptions(Struct, frozen=True):
-    """`seconds`: of all trainings together. `python`: an interpreter on the host, "" for that of the training environment."""
+    """`seconds`: of all trainings together. `python`: an interpreter on the host, "" for that of the training
+    environment."""
 
     seconds: float
     python: str = ""
 
 
 def refuse(run: HostRun, options: SmokeOptions, training: Training | None) -> None:
-    """Raises HostError while processes use the GPUs, with MIG on, without a GPU, and where there is no interpreter to train with."""
+    """Raises HostError while processes use the GPUs, with MIG on, without a GPU, and where there is no interpreter to
+    train with."""
     if use := gpu_use(run, continues=NAME):
         fix = "wait for their end, or end them; then the same command again"
         raise HostError(run.host.name, f"{use}, and the training takes all GPUs", "idle GPUs", fix)

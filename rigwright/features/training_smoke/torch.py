@@ -1,4 +1,5 @@
-"""A build of torch, judged before it runs: is it one, has it CUDA, does the driver speak it, has it kernels for the GPUs."""
+"""A build of torch, judged before it runs: is it one, has it CUDA, does the driver speak it, has it kernels for the
+GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ SUBJECT = "PyTorch"
 
 
 def built(document: Smoke, loaded: str | None, models: Sequence[Model]) -> Iterator[Finding]:
-    """One finding for a torch that cannot be used, or a pass; a failing one ends in the wheels that the catalogue knows."""
+    """One finding for a torch that cannot be used, or a pass; a failing one ends in the wheels that the catalogue
+    knows."""
     build, examined, python = document.build, document.examined, document.python
     fix = _wheels(python, loaded, models)
     if build is None:
@@ -83,7 +85,8 @@ def _with_cuda(build: TorchBuild, document: Smoke, loaded: str | None, models: S
 
 
 def _wheels(python: str, loaded: str | None, models: Sequence[Model]) -> str:
-    """What to install: the newest line of wheels that has kernels for every GPU and runs on the driver that is loaded."""
+    """What to install: the newest line of wheels that has kernels for every GPU and runs on the driver that is
+    loaded."""
     known = loaded and re.fullmatch(r"\d{3}(\.\d+)+", loaded)
     choice = torch_wheel(models, Driver(loaded.split(".")[0], loaded)) if loaded and known else None
     if choice is None:

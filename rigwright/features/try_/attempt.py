@@ -1,7 +1,7 @@
 """What `invoke try` learns about a host: two measurements, their comparison, and what became of the change.
 
-A quantity is measured in several rounds. Two measurements of it differ when no round of one lies among the rounds of the other
-and their medians are further apart than LEAST_PERCENT; anything else is noise (docs/guide/try.md).
+A quantity is measured in several rounds. Two measurements of it differ when no round of one lies among the rounds of
+the other and their medians are further apart than LEAST_PERCENT; anything else is noise (docs/guide/try.md).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from msgspec import Struct, field
 from rigwright.core.host_result import HostResult
 
 LEAST_PERCENT = 2.0
-"""Differences of the medians up to this count as noise, even where the rounds are apart: what a boot changes by itself is not
-in the spread of the rounds. Assumed; no source gives a figure for every GPU."""
+"""Differences of the medians up to this count as noise, even where the rounds are apart: what a boot changes by itself
+is not in the spread of the rounds. Assumed; no source gives a figure for every GPU."""
 
 LEAST_ROUNDS = 4
 """With fewer rounds on a side nothing is said about a quantity: four and four are apart by chance once in 35 times."""
@@ -51,9 +51,10 @@ QUANTITIES: Mapping[str, Quantity] = {
 class Measurement(Struct, frozen=True):
     """One measurement of a host.
 
-    `conditions`: what was in force, by name. `passed`: how many results of the peer-to-peer test are ok; `failures`: the others
-    with their outcome; `transport`: how NCCL connected the GPUs. `rounds`: the values of each quantity of QUANTITIES, in order.
-    `missing`: what was not measured, and why. `wrong`: the failed findings of the checks, by check and subject.
+    `conditions`: what was in force, by name. `passed`: how many results of the peer-to-peer test are ok; `failures`:
+    the others with their outcome; `transport`: how NCCL connected the GPUs. `rounds`: the values of each quantity of
+    QUANTITIES, in order. `missing`: what was not measured, and why. `wrong`: the failed findings of the checks, by
+    check and subject.
     """
 
     at: str
@@ -67,7 +68,8 @@ class Measurement(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """A quantity before and after: the medians, half of the range of the rounds, and the change of the median in percent.
+    """A quantity before and after: the medians, half of the range of the rounds, and the change of the median in
+    percent.
 
     None: not measured.
     """
@@ -90,7 +92,8 @@ class Difference(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """Two measurements side by side. `broken`: what failed only after, `repaired`: what failed only before, one sentence each."""
+    """Two measurements side by side. `broken`: what failed only after, `repaired`: what failed only before, one
+    sentence each."""
 
     rows: tuple[Row, ...]
     differs: tuple[Difference, ...]
@@ -102,10 +105,10 @@ class Comparison(Struct, frozen=True):
 class Attempt(HostResult, frozen=True):
     """What a run of `try` did on one host.
 
-    `change`: what was changed for this run, as `driver: 580`; "" when nothing was. `before_run`: the run that measured `before`.
-    `failure`: why the change could not be made, or measured. `decision`: kept, back (the host is as before), left (it is neither),
-    "" for a run that changed nothing; `why` is its reason. `write`: the line for the inventory of a change that was kept,
-    `write_to`: the place for it.
+    `change`: what was changed for this run, as `driver: 580`; "" when nothing was. `before_run`: the run that measured
+    `before`. `failure`: why the change could not be made, or measured. `decision`: kept, back (the host is as before),
+    left (it is neither), "" for a run that changed nothing; `why` is its reason. `write`: the line for the inventory of
+    a change that was kept, `write_to`: the place for it.
     """
 
     KEY = "try"
@@ -176,7 +179,8 @@ FOLLOWS = "not run: the peer-to-peer test fails"
 def _only(one: Measurement, other: Measurement) -> list[str]:
     """What failed or could not be measured only in `one`: the peer-to-peer test by outcome, the load, the checks.
 
-    What follows from a failed peer-to-peer test is left out: steps that were not run after it, and the checks that judge it.
+    What follows from a failed peer-to-peer test is left out: steps that were not run after it, and the checks that
+    judge it.
     """
     outcomes: dict[str, list[str]] = {}
     for name, outcome in one.failures.items():
@@ -205,7 +209,8 @@ def _verdict(rows: Sequence[Row], broken: Sequence[str], repaired: Sequence[str]
 
 
 def decided(comparison: Comparison, keep_if: str) -> tuple[bool | None, str]:
-    """Whether --keep-if keeps the change, and why; None: the user is to be asked. What fails after the change is never kept."""
+    """Whether --keep-if keeps the change, and why; None: the user is to be asked. What fails after the change is never
+    kept."""
     why = WORDS[comparison.verdict]
     if comparison.verdict == "refused":
         return False, f"{why}: {comparison.broken[0]}"

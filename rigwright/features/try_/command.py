@@ -112,7 +112,8 @@ def _value(options: TryOptions, variable: str, now: Any) -> Any:
 
 
 class _Try(Struct):
-    """One try. `as_is`: the playbook with the variables of the inventory; `changed`: with the other value; `back`: the way back."""
+    """One try. `as_is`: the playbook with the variables of the inventory; `changed`: with the other value; `back`: the
+    way back."""
 
     run_id: str
     options: TryOptions
@@ -126,7 +127,8 @@ class _Try(Struct):
     earlier: tuple[str, Measurement] | None = None
 
     def bind(self, inventory: Inventory, bound: Sequence[BoundPlaybook]) -> None:
-        """Binds the playbook to the host with the other value. Raises UsageError for several hosts, InputError for the value."""
+        """Binds the playbook to the host with the other value. Raises UsageError for several hosts, InputError for the
+        value."""
         if len(bound) != 1:
             found = f"{len(bound)} hosts are named, and a try is about one machine"
             raise UsageError("--host", found, "one host", f"{program_name()} try --host {bound[0].host.name}")
@@ -254,7 +256,8 @@ class _Try(Struct):
             text.line(f"[bold]{as_is(job.host.name)}[/]: [bold]back[/] as it was before {change}")
 
     def _take_back(self, job: HostJob, cut: Run, text: Any) -> None:
-        """Takes back the change of an earlier try that ended before anybody decided on it: also one that was going back already."""
+        """Takes back the change of an earlier try that ended before anybody decided on it: also one that was going back
+        already."""
         assert self.back is not None
         host = as_is(job.host.name)
         text.line(f"[bold]{host}[/]: run {cut.run} tried {as_is(cut.tried)}, and ended before anybody decided on it")
@@ -273,7 +276,8 @@ class _Try(Struct):
             text.plain(self._left(job, cut.run))
 
     def _keep(self, job: HostJob, tried: Attempt, why: str, text: Any) -> None:
-        """Records that the change is kept; writes the line into the inventory with --write or a yes, or says where it belongs."""
+        """Records that the change is kept; writes the line into the inventory with --write or a yes, or says where it
+        belongs."""
         assert self.as_is is not None
         line = inventory_line.of(self.as_is.host, self.folder, self.variable, self.value)
         kept = replace(tried, decision="kept", why=why, write=line.text, write_to=line.place)
@@ -306,7 +310,8 @@ class _Try(Struct):
 
 
 def _earlier(host: str, run: str) -> tuple[str, Measurement]:
-    """The id of an earlier run of `try` on the host, and what it measured of the state that it left. Raises UsageError."""
+    """The id of an earlier run of `try` on the host, and what it measured of the state that it left. Raises
+    UsageError."""
     from rigwright.core.typed_json import typed
     from rigwright.history import History
 

@@ -1,4 +1,5 @@
-"""Measures a host for a comparison: the quick peer-to-peer test, then a short load in rounds, and what is in force meanwhile."""
+"""Measures a host for a comparison: the quick peer-to-peer test, then a short load in rounds, and what is in force
+meanwhile."""
 
 from __future__ import annotations
 
@@ -34,18 +35,21 @@ ROUND_LIMIT_S = 15
 LONGEST = 300
 """Characters of an error that are kept."""
 SIMULATED_ROUND_S = 1.0
-"""The clock of a simulated GPU has nothing to settle; on a real one a round has the length that nccl_load.py gives it."""
+"""The clock of a simulated GPU has nothing to settle; on a real one a round has the length that nccl_load.py gives
+it."""
 
 
 class MeasurementOptions(Struct, frozen=True):
-    """`wheels`: a source of libraries, as in NcclTestOptions. `rounds`: counted rounds of each of PROCESSES processes."""
+    """`wheels`: a source of libraries, as in NcclTestOptions. `rounds`: counted rounds of each of PROCESSES
+    processes."""
 
     wheels: str = ""
     rounds: int = 3
 
 
 def measure(run: HostRun, options: MeasurementOptions) -> Measurement:
-    """Measures the host; what could not be measured is in `missing`. Nothing stays on it but libraries that were copied to it.
+    """Measures the host; what could not be measured is in `missing`. Nothing stays on it but libraries that were copied
+    to it.
 
     Raises HostError while processes use the GPUs, and Unreachable.
     """
@@ -99,8 +103,8 @@ def parts_that_fail(document: Document) -> list[str]:
 def _load(
     run: HostRun, options: NcclTestOptions, rounds: int, document: Document, missing: dict[str, str]
 ) -> Load | None:
-    """Runs the load with the libraries of the peer-to-peer test; None when it could not run. Adds to `missing` what it could not
-    measure. Raises HostError, Unreachable."""
+    """Runs the load with the libraries of the peer-to-peer test; None when it could not run. Adds to `missing` what it
+    could not measure. Raises HostError, Unreachable."""
     without = parts_that_fail(document)
     copied = any(path.startswith(onhost_program.LIBRARIES) for path in document.libraries.values())
     try:

@@ -12,8 +12,9 @@ class TryOptions(WheelsOptions, command="try", changes_hosts=True):
         invoke try --host servbadge --kernel-cmdline 'iommu=pt' --keep-if faster --yes
         invoke try --host servbadge --limits 'power_limit_w: 250'
 
-    Measures the peer-to-peer test and a short load, in rounds; the inventory stays as it is, and the value counts for this run
-    only. A change that fails, hangs or breaks a check is taken back. For a change made by hand, such as a BIOS:
+    Measures the peer-to-peer test and a short load, in rounds; the inventory stays as it is, and the value counts for
+    this run only. A change that fails, hangs or breaks a check is taken back. For a change made by hand, such as a
+    BIOS:
 
         invoke try --host servbadge                               # before it
         invoke try --host servbadge --again --note 'BIOS 4.11'    # after it

@@ -1,4 +1,5 @@
-"""The actions of `invoke try` on one host: measure, change, measure again, keep or go back. Each yields the results of its stages."""
+"""The actions of `invoke try` on one host: measure, change, measure again, keep or go back. Each yields the results of
+its stages."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def read_runs(job: HostJob) -> Iterator[HostResult]:
 
 
 def plan_unchanged(job: HostJob) -> Iterator[HostResult]:
-    """Plans the playbook as the inventory has it. Raises HostError unless the host is so already: only one thing may change."""
+    """Plans the playbook as the inventory has it. Raises HostError unless the host is so already: only one thing may
+    change."""
     pending: list[str] = []
     for result in actions.plan_or_fail(job):
         yield result
@@ -53,8 +55,8 @@ def plan_unchanged(job: HostJob) -> Iterator[HostResult]:
 def measure(
     job: HostJob, options: MeasurementOptions, change: str, note: str, with_checks: bool
 ) -> Iterator[HostResult]:
-    """Measures the host as it is; begins the Attempt. `with_checks`: with the failed checks of the playbook, because a change follows;
-    then HostError is raised when there is nothing to compare with."""
+    """Measures the host as it is; begins the Attempt. `with_checks`: with the failed checks of the playbook, because a
+    change follows; then HostError is raised when there is nothing to compare with."""
     measured = _measured(job, options)
     if with_checks and not (measured.passed or measured.failures):
         why = "; ".join(f"{part}: {text}" for part, text in measured.missing.items())
@@ -72,8 +74,8 @@ def measure(
 
 
 def change_and_measure(job: HostJob, options: MeasurementOptions) -> Iterator[HostResult]:
-    """Applies the plan of the report, checks, measures again and compares. A change that fails is part of the Attempt, whose decision
-    is `left` from now on, until somebody decides.
+    """Applies the plan of the report, checks, measures again and compares. A change that fails is part of the Attempt,
+    whose decision is `left` from now on, until somebody decides.
 
     Raises Unreachable when the host does not come back, Interrupted, and the error of a change that did not begin.
     """
@@ -137,7 +139,8 @@ def _with_findings(measured: Measurement, findings: tuple[Finding, ...]) -> Meas
 
 
 def _findings(job: HostJob) -> tuple[Finding, ...]:
-    """The findings of the playbook's checks; those of the peer-to-peer test judge the quick one that the measurement ran."""
+    """The findings of the playbook's checks; those of the peer-to-peer test judge the quick one that the measurement
+    ran."""
     from rigwright.engine import verify
 
     checks = verify.answerable(job.bound.checks, job.run, tested=True)
@@ -159,7 +162,8 @@ def _decide(job: HostJob, run: str) -> None:
 
 
 def go_back(job: HostJob, why: str, run: str) -> Iterator[HostResult]:
-    """Applies the playbook that takes the change of a run of `try` back. Raises the error that stopped it: the host is then neither.
+    """Applies the playbook that takes the change of a run of `try` back. Raises the error that stopped it: the host is
+    then neither.
 
     The changes that it makes are in the report after those of the try.
     """
@@ -183,7 +187,8 @@ def _joined(first: ApplyResult, second: ApplyResult) -> ApplyResult:
 
 
 def prove_back(job: HostJob, options: MeasurementOptions) -> Iterator[HostResult]:
-    """Proves that the host is as the inventory says, with the checks and the test that is owed. Raises HostError when it is not."""
+    """Proves that the host is as the inventory says, with the checks and the test that is owed. Raises HostError when
+    it is not."""
     begun = job.report.last(Attempt)
     steps = job.run.planned(job.bound.steps)
     pending = [step.step.name for step in steps if step.status != "ok" and step.status != "skipped"]

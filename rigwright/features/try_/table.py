@@ -67,7 +67,8 @@ def _missing(console: Console, measured: Measurement) -> None:
 
 
 def _write(console: Console, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Writes the rows as a table of up to 80 columns; the numbers, from the third column to the fifth, end below each other."""
+    """Writes the rows as a table of up to 80 columns; the numbers, from the third column to the fifth, end below each
+    other."""
     table = with_columns(*titles)
     widths = [max(len(row[at]) for row in rows) for at in range(len(titles))]
     for cells in rows:
@@ -127,7 +128,8 @@ def _warmer(console: Console, comparison: Comparison) -> None:
 
 
 def _differing(console: Console, tried: Attempt, comparison: Comparison) -> None:
-    """What was different in force: more than one thing, or nothing, is named, because a difference then has no known cause."""
+    """What was different in force: more than one thing, or nothing, is named, because a difference then has no known
+    cause."""
     by = tried.change or tried.note or "the change"
     if not comparison.differs:
         note = f" ({tried.note})" if tried.note else ""

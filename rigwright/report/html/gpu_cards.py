@@ -34,8 +34,8 @@ def groups(
     limits: dict[str, Any],
     measured: Sequence[dict[str, Any]] = (),
 ) -> list[Group]:
-    """The groups of a card; rows without a value are left out. `limits`: the GPU's row of the key `gpus` of the document;
-    `measured`: that key of the document, of all GPUs."""
+    """The groups of a card; rows without a value are left out. `limits`: the GPU's row of the key `gpus` of the
+    document; `measured`: that key of the document, of all GPUs."""
     if not gpu["answers"]:
         answer = Row("Answer", gpu["lost"], "fail") if gpu["lost"] else Row("Answer", "none from the driver", "warn")
         return [Group("", (*_nonempty(_identity(gpu)), answer))]

@@ -53,7 +53,8 @@ _MACHINE: dict[str, Any] = {
 
 
 class Card(Struct, frozen=True):
-    """The card of a GPU. `worst`: the worst verdict of the findings about it, "" without findings; `answers`: to the driver."""
+    """The card of a GPU. `worst`: the worst verdict of the findings about it, "" without findings; `answers`: to the
+    driver."""
 
     title: str
     worst: str
@@ -62,8 +63,8 @@ class Card(Struct, frozen=True):
 
 
 class HostView(Struct, frozen=True):
-    """One host of a document with all that its sections show. `data`: the host's part of the document with every key present;
-    `counts`: the number of findings by verdict."""
+    """One host of a document with all that its sections show. `data`: the host's part of the document with every key
+    present; `counts`: the number of findings by verdict."""
 
     name: str
     anchor: str
@@ -101,7 +102,8 @@ class HostView(Struct, frozen=True):
 
     @property
     def folds(self) -> bool:
-        """Whether the cards of GPUs without a problem are behind a click: those of many GPUs, unless somebody signs for them."""
+        """Whether the cards of GPUs without a problem are behind a click: those of many GPUs, unless somebody signs for
+        them."""
         return len(self.cards) > MANY and self.data["command"] != "accept"
 
     @property
@@ -197,8 +199,8 @@ def shown(value: Any) -> Any:
 
 
 def whole(text: str) -> Markup:
-    """The text as HTML whose words with a hyphen stay on one line: `SXM2-1`, `apt-get`, `--host`; words of more than WORD
-    characters may break."""
+    """The text as HTML whose words with a hyphen stay on one line: `SXM2-1`, `apt-get`, `--host`; words of more than
+    WORD characters may break."""
     words = (escape(part) for part in re.split(r"(\s+)", visible(text)))
     return Markup("").join(
         Markup('<span class="word">{}</span>').format(word) if "-" in word and len(word) <= WORD else word

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 
 class Cell(Struct, frozen=True):
-    """One ordered pair. `text` in parentheses: not measured alone. `way`: the transport; `kind`: a CSS class; `heat`: 0 to 100, logarithmic up to the fastest pair."""
+    """One ordered pair. `text` in parentheses: not measured alone. `way`: the transport; `kind`: a CSS class; `heat`: 0
+    to 100, logarithmic up to the fastest pair."""
 
     text: str
     way: str
@@ -28,7 +29,8 @@ class Matrix(Struct, frozen=True):
 
 
 def matrices(p2p: dict[str, Any], positions: dict[str, str]) -> list[Matrix]:
-    """The matrices that have results: NCCL, CUDA copies, NCCL without P2P. `positions`: by bus id with a domain of four digits."""
+    """The matrices that have results: NCCL, CUDA copies, NCCL without P2P. `positions`: by bus id with a domain of four
+    digits."""
     gpus = p2p.get("gpus") or []
     names = {
         gpu["index"]: positions.get(str(gpu.get("bus_id") or "").lower()[-12:]) or f"GPU {gpu['index']}" for gpu in gpus

@@ -70,8 +70,8 @@ class _Node(Struct):
 def drawn(machine: dict[str, Any]) -> Drawing | None:
     """The drawing of the `machine` of a document; None where no GPU is known.
 
-    The GPUs are in one row below their processors. More than MOST are in two rows, the processors of the second one below it, and
-    NVSwitches between the rows.
+    The GPUs are in one row below their processors. More than MOST are in two rows, the processors of the second one
+    below it, and NVSwitches between the rows.
     """
     gpus = {gpu["bus_id"]: gpu for gpu in machine.get("gpus", []) if gpu["bus_id"]}
     if not gpus:
@@ -118,7 +118,8 @@ class _Row(Struct, frozen=True):
 
 
 def _halves(trees: list[_Node]) -> tuple[list[_Node], list[_Node]]:
-    """The trees of the first and of the second row, with about as many GPUs in each; few GPUs, or one tree, have one row."""
+    """The trees of the first and of the second row, with about as many GPUs in each; few GPUs, or one tree, have one
+    row."""
     sizes = [len(list(_leaves(tree))) for tree in trees]
     if sum(sizes) <= MOST or len(trees) == 1:
         return trees, []
@@ -201,7 +202,8 @@ def _short_bus(bus_id: str) -> str:
 
 
 def _lanes(gpu: dict[str, Any] | None) -> str:
-    """`x16 Gen3`: the current lanes, and the highest generation of the GPU and its port; an idle link uses a lower one."""
+    """`x16 Gen3`: the current lanes, and the highest generation of the GPU and its port; an idle link uses a lower
+    one."""
     if not gpu or not gpu["width"]:
         return ""
     most = [value for value in (gpu["generation_max"], gpu["generation_host"]) if value]

@@ -1,4 +1,5 @@
-"""`invoke fleet.check` and `fleet.report` as text: a line for each host, and under it the differences; of many hosts a line for each cause."""
+"""`invoke fleet.check` and `fleet.report` as text: a line for each host, and under it the differences; of many hosts a
+line for each cause."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ _OF_THE_PAST = ("fleet.past", "fleet.gpus")
 
 
 def check(console: Console, reports: Sequence[HostReport]) -> None:
-    """Writes a line for each host: its hardware, or the number of differences and each of them; then a line that counts the hosts.
+    """Writes a line for each host: its hardware, or the number of differences and each of them; then a line that counts
+    the hosts.
 
     Of more than MANY hosts it writes their problems by cause, with the hosts that have them."""
     if len(reports) > MANY:

@@ -1,4 +1,5 @@
-"""An inventory in three forms: the document of `ansible-inventory --list`, the tree of `--graph`, and a table of hosts."""
+"""An inventory in three forms: the document of `ansible-inventory --list`, the tree of `--graph`, and a table of
+hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _MADE = ("inventory_hostname", "inventory_hostname_short", "group_names")
 
 
 def listing(inventory: Inventory, names: Collection[str]) -> dict[str, Any]:
-    """Each group with its own hosts and its children, and under `_meta` the variables of each host; only hosts in `names`.
+    """Each group with its own hosts and its children, and under `_meta` the variables of each host; only hosts in
+    `names`.
 
     A secret is `(secret)`, and so is what has the name of one (`password`, `api_token`, `key`), at any depth.
     """

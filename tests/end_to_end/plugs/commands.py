@@ -15,10 +15,10 @@ _BUSY = re.compile(r"in use by|is running|is at work|still at work")
 class Command:
     """A command that is cut.
 
-    `name`: in the table. `words`: what is typed. `start`: the state of the host before it (test_plugs.Tables). `variables`: of the host, besides those of the lab.
-    `exits`: the usual exit code. `left_s`: a program that a cut leaves on the host ends by itself within so many seconds; until
-    then the same command may be refused. `from_steps`: a cut starts from the host as it was when the step of its place began, not
-    from the first one.
+    `name`: in the table. `words`: what is typed. `start`: the state of the host before it (test_plugs.Tables).
+    `variables`: of the host, besides those of the lab. `exits`: the usual exit code. `left_s`: a program that a cut
+    leaves on the host ends by itself within so many seconds; until then the same command may be refused. `from_steps`:
+    a cut starts from the host as it was when the step of its place began, not from the first one.
     """
 
     name: str

@@ -1,9 +1,10 @@
-"""rigwright's command line that stops at each place of a run and waits for its test (`python -m tests.end_to_end.plugs.controller FD ...`).
+"""rigwright's command line that stops at each place of a run and waits for its test (`python -m
+tests.end_to_end.plugs.controller FD ...`).
 
-The places are those of the engine: a step begins, its commands are about to be sent, their answers are here, the host is back from its
-reboot; and those of a program that measures: it is about to start, it has ended, its files are removed. At each of them a line of JSON is
-written to the socket FD, and the program waits for a byte. Nothing else differs from `invoke`: what is proved about this program holds
-for that one.
+The places are those of the engine: a step begins, its commands are about to be sent, their answers are here, the host
+is back from its reboot; and those of a program that measures: it is about to start, it has ended, its files are
+removed. At each of them a line of JSON is written to the socket FD, and the program waits for a byte. Nothing else
+differs from `invoke`: what is proved about this program holds for that one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from rigwright.features.recorder import recorder
 
 
 class _Places:
-    """Tells the places. `trip`: how often commands of the current step were sent, or how often its program was started."""
+    """Tells the places. `trip`: how often commands of the current step were sent, or how often its program was
+    started."""
 
     def __init__(self, descriptor: int) -> None:
         self.socket = socket.socket(fileno=descriptor)

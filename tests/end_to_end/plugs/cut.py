@@ -1,4 +1,5 @@
-"""A cut: a place of the run and what is pulled there; then the same command again, and a comparison with the uninterrupted run."""
+"""A cut: a place of the run and what is pulled there; then the same command again, and a comparison with the
+uninterrupted run."""
 
 from __future__ import annotations
 
@@ -38,11 +39,11 @@ class Cut:
 class Outcome:
     """What a cut led to.
 
-    `number`: of the place in the run. `first`: the exit code of the run that was cut, and `said`, the error in its own words. `second`: that of
-    the same command after it, None when the first one reached the end in spite of the cut; `error` of it. `exits`: the usual exit code.
-    `differs`: from the uninterrupted run. `reached`: whether the run came to the place at all. `seconds`: of the same command.
-    `refused_s`: so long before that it was refused, because a program of the first run was at work. `settled_s`: so long after its end
-    the state was the same.
+    `number`: of the place in the run. `first`: the exit code of the run that was cut, and `said`, the error in its own
+    words. `second`: that of the same command after it, None when the first one reached the end in spite of the cut;
+    `error` of it. `exits`: the usual exit code. `differs`: from the uninterrupted run. `reached`: whether the run came
+    to the place at all. `seconds`: of the same command. `refused_s`: so long before that it was refused, because a
+    program of the first run was at work. `settled_s`: so long after its end the state was the same.
     """
 
     command: str
@@ -74,7 +75,8 @@ class Outcome:
 
 
 def carry_out(machine: Machine, cut: Cut, reference: Reference, folder: Path) -> Outcome:
-    """Cuts a run there, runs the same command again where the cut ended it, and compares the host with the uninterrupted run.
+    """Cuts a run there, runs the same command again where the cut ended it, and compares the host with the
+    uninterrupted run.
 
     Raises AssertionError when the run that was cut hangs or prints a traceback.
     """
@@ -96,9 +98,9 @@ def carry_out(machine: Machine, cut: Cut, reference: Reference, folder: Path) ->
 def carry_out_all(machine: Machine, cuts: Sequence[Cut], reference: Reference, folder: Path) -> tuple[list[Cut], str]:
     """Cuts one run at several places, in their order: the same command is typed again after each cut that ends it.
 
-    Returns the cuts that were made, and "" when the last command ended in the state of the uninterrupted run, else what is wrong. A place
-    that does not come, because its step was done before an earlier cut, is left out. Raises AssertionError when a run hangs or prints
-    a traceback.
+    Returns the cuts that were made, and "" when the last command ended in the state of the uninterrupted run, else what
+    is wrong. A place that does not come, because its step was done before an earlier cut, is left out. Raises
+    AssertionError when a run hangs or prints a traceback.
     """
     command = reference.command
     todo, made = sorted(cuts, key=lambda cut: cut.place.number), list[Cut]()
@@ -120,7 +122,8 @@ def carry_out_all(machine: Machine, cuts: Sequence[Cut], reference: Reference, f
 
 
 def _compared(machine: Machine, reference: Reference, cuts: Sequence[Cut]) -> tuple[float, list[str]]:
-    """The seconds until the host was as after the uninterrupted run, at most those of the command, and what differs then."""
+    """The seconds until the host was as after the uninterrupted run, at most those of the command, and what differs
+    then."""
     began, powerless = time.monotonic(), any(cut.kind == "power" for cut in cuts)
     while True:
         waited_s = time.monotonic() - began
@@ -132,7 +135,8 @@ def _compared(machine: Machine, reference: Reference, cuts: Sequence[Cut]) -> tu
 
 
 def _cut(machine: Machine, cuts: Sequence[Cut], command: Command, log: Path) -> tuple[int, list[Cut], str]:
-    """Runs until a cut has ended the run, or to its end; returns its exit code, the cuts that were made, and the error that it printed."""
+    """Runs until a cut has ended the run, or to its end; returns its exit code, the cuts that were made, and the error
+    that it printed."""
 
     def run_once() -> tuple[int, list[Cut], str]:
         run = Run(command.words, log)
@@ -147,8 +151,8 @@ def _cut(machine: Machine, cuts: Sequence[Cut], command: Command, log: Path) -> 
 
 
 def _again(command: Command, folder: Path) -> tuple[int, float, float, int, str]:
-    """Runs the same command; returns its exit code, how long it was refused and how long it took in seconds, the number of changes,
-    and its error."""
+    """Runs the same command; returns its exit code, how long it was refused and how long it took in seconds, the number
+    of changes, and its error."""
 
     def run_once() -> tuple[int, float, int, str]:
         began = time.monotonic()
@@ -167,7 +171,8 @@ def _again(command: Command, folder: Path) -> tuple[int, float, float, int, str]
 
 
 def _admitted(command: Command, run_once: Callable[[], T], is_refused: Callable[[T], bool]) -> tuple[float, T]:
-    """What the first run returns that is not refused, or the last one after the seconds of the command; and how long it was refused."""
+    """What the first run returns that is not refused, or the last one after the seconds of the command; and how long it
+    was refused."""
     began = time.monotonic()
     while True:
         waited_s = time.monotonic() - began
@@ -178,7 +183,8 @@ def _admitted(command: Command, run_once: Callable[[], T], is_refused: Callable[
 
 
 def _interrupt(machine: Machine, run: Run, cuts: Sequence[Cut]) -> list[Cut]:
-    """Runs until the place of each cut, cuts, and lets go on what can; returns the cuts that came to their place in time.
+    """Runs until the place of each cut, cuts, and lets go on what can; returns the cuts that came to their place in
+    time.
 
     A program of a place that has ended already, or does not run this time, is cut at the controller's next stop.
     """
@@ -229,7 +235,8 @@ def _told(error: dict[str, Any] | None) -> str:
 
 
 def sample(cuts: Sequence[Cut], number: int, seed: int) -> list[Cut]:
-    """So many of the cuts, spread over the steps and kinds; the same for the same seed, also where a place more or less was seen."""
+    """So many of the cuts, spread over the steps and kinds; the same for the same seed, also where a place more or less
+    was seen."""
     order = sorted(cuts, key=lambda cut: hashlib.sha256(f"{seed} {cut}".encode()).digest())
     chosen, kinds = dict[Cut, None](), len({cut.kind for cut in cuts})
     for most in range(len(order)):

@@ -1,4 +1,5 @@
-"""The hosts that are cut: what a kind of host can do (Machine), and the lab's simulated hosts in containers (Nspawn)."""
+"""The hosts that are cut: what a kind of host can do (Machine), and the lab's simulated hosts in containers
+(Nspawn)."""
 
 from __future__ import annotations
 
@@ -47,11 +48,13 @@ class Machine(Protocol):
         """The processes of the host and their command lines, the words divided by blanks."""
 
     def root(self, script: str) -> str:
-        """Runs a script as root on the host by plain ssh, and returns its output. Raises AssertionError when it fails."""
+        """Runs a script as root on the host by plain ssh, and returns its output. Raises AssertionError when it
+        fails."""
 
 
 class Nspawn:
-    """A simulated host of the lab in a container: a power cut ends all of its processes; what they wrote is on its disk."""
+    """A simulated host of the lab in a container: a power cut ends all of its processes; what they wrote is on its
+    disk."""
 
     kind = "nspawn"
 
@@ -126,9 +129,11 @@ _SHELLS = frozenset({"sh", "bash", "dash", "perl", "python3"})
 
 
 def program(line: str) -> str:
-    """The name of a program for the table, from its command line: `dpkg --unpack`, `nvidia-dkms-535.postinst configure`.
+    """The name of a program for the table, from its command line: `dpkg --unpack`, `nvidia-dkms-535.postinst
+    configure`.
 
-    "" for what is no place of its own: shells without a file, wrappers, the connection, and the helpers of other programs.
+    "" for what is no place of its own: shells without a file, wrappers, the connection, and the helpers of other
+    programs.
     """
     words = [word for word in line.split() if word]
     while words and words[0].rsplit("/", 1)[-1] in _SHELLS | _WRAPPERS:

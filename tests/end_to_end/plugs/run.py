@@ -1,4 +1,5 @@
-"""A run of a command that stops at each place (Run), and what one uninterrupted run tells about all places (Reference, Place)."""
+"""A run of a command that stops at each place (Run), and what one uninterrupted run tells about all places (Reference,
+Place)."""
 
 from __future__ import annotations
 
@@ -25,11 +26,14 @@ from tests.paths import ROOT
 NESTED = 0.8
 """A program that spends this part of its time in one other program is no place of its own: the other is."""
 LONG_S = 0.12
-"""Programs that run for a shorter time in the uninterrupted run are no places of their own: a cut would come too late."""
+"""Programs that run for a shorter time in the uninterrupted run are no places of their own: a cut would come too
+late."""
 LOOK_S = 0.04
-"""The pause between two looks at the programs that a host runs; a look at all of them takes some ms of a processor core."""
+"""The pause between two looks at the programs that a host runs; a look at all of them takes some ms of a processor
+core."""
 PARTS = (0.1, 0.4, 0.7)
-"""Cuts while the host reboots: parts of the time from the order to the first answer. Cuts in a program that measures: of its time."""
+"""Cuts while the host reboots: parts of the time from the order to the first answer. Cuts in a program that measures:
+of its time."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,8 @@ def _line(lines: BinaryIO) -> bytes:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is cut: at the controller's stop `at`, then once the host runs `program`, then after `after_s` seconds.
+    """Where a run is cut: at the controller's stop `at`, then once the host runs `program`, then after `after_s`
+    seconds.
 
     `number`: of the place in the run.
     """
@@ -121,7 +126,8 @@ class Place:
 
 @dataclass
 class Reference:
-    """An uninterrupted run of a command: its stops, the programs that ran on the host meanwhile, and the disks before its steps."""
+    """An uninterrupted run of a command: its stops, the programs that ran on the host meanwhile, and the disks before
+    its steps."""
 
     folder: Path
     command: Command
@@ -130,7 +136,8 @@ class Reference:
     """The state after the run, and after one more boot: a power cut is one."""
     stops: list[Stop] = field(default_factory=list)
     programs: dict[tuple[str, int], dict[str, tuple[float, float]]] = field(default_factory=dict)
-    """The programs that ran while the commands of a step's trip ran: when the longest of each name was seen first and last."""
+    """The programs that ran while the commands of a step's trip ran: when the longest of each name was seen first and
+    last."""
 
     @property
     def steps(self) -> list[str]:
@@ -143,9 +150,11 @@ class Reference:
         return next((stop.step for stop in self.stops if stop.at == "back"), "")
 
     def disk(self, step: str) -> Path:
-        """The disk from which a cut at this step starts: as it was when the step, or the first one of the command, began.
+        """The disk from which a cut at this step starts: as it was when the step, or the first one of the command,
+        began.
 
-        The boot of that disk would do what the reboot is for, so a cut there starts before the last step that leads to it.
+        The boot of that disk would do what the reboot is for, so a cut there starts before the last step that leads to
+        it.
         """
         if not self.command.from_steps:
             step = self.steps[0]
@@ -155,7 +164,8 @@ class Reference:
         return self.folder / step.replace("/", " ")
 
     def places(self, fraction: float) -> list[Place]:
-        """All places of a run, in order. Cuts in a program or a batch come after this fraction of the time that it took."""
+        """All places of a run, in order. Cuts in a program or a batch come after this fraction of the time that it
+        took."""
         found: list[Place] = []
         trips = {step: max(stop.trip for stop in self.stops if stop.step == step) for step in self.steps}
         for number, stop in enumerate(self.stops):
@@ -242,7 +252,8 @@ def record(machine: Machine, command: Command, folder: Path, log: Path) -> Refer
 
 
 class _Watch:
-    """Watches a host's programs in a thread until `end`, which returns when the longest of each name was seen first and last."""
+    """Watches a host's programs in a thread until `end`, which returns when the longest of each name was seen first and
+    last."""
 
     def __init__(self, machine: Machine, trip: tuple[str, int]) -> None:
         self.trip = trip

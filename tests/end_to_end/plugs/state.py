@@ -78,7 +78,8 @@ class Difference:
 
 
 def read(root: Callable[[str], str]) -> State:
-    """The state of a host, by section; each is a set of lines. `root`: runs a script as root on the host and returns its output."""
+    """The state of a host, by section; each is a set of lines. `root`: runs a script as root on the host and returns
+    its output."""
     sections: dict[str, set[str]] = {}
     name = ""
     for line in root(_READ).splitlines():
@@ -104,8 +105,8 @@ def _left_out(section: str, line: str) -> bool:
 
 
 def differences(here: State, reference: State, booted: State | None = None) -> list[Difference]:
-    """What differs between a host and the uninterrupted run. `booted`: the host after that run and one more boot; each section may also be
-    as there."""
+    """What differs between a host and the uninterrupted run. `booted`: the host after that run and one more boot; each
+    section may also be as there."""
     found = []
     for section in reference:
         ways = [

@@ -1,8 +1,10 @@
-"""scripts/bench --swarm: 200 endpoints that speak SSH, of which some fail. Every host ends with one verdict: the one of its failure.
+"""scripts/bench --swarm: 200 endpoints that speak SSH, of which some fail. Every host ends with one verdict: the one of
+its failure.
 
-The recording is made of this machine, with the playbook that rigwright brings, which reads a hundred facts; so the test needs neither a
-simulated host nor a GPU. Every endpoint is then a host that differs from its playbook, as this machine does. A host that hangs in a command
-is left out: its deadline is longer than that of this test (`stuck` of scripts/bench).
+The recording is made of this machine, with the playbook that rigwright brings, which reads a hundred facts; so the test
+needs neither a simulated host nor a GPU. Every endpoint is then a host that differs from its playbook, as this machine
+does. A host that hangs in a command is left out: its deadline is longer than that of this test (`stuck` of
+scripts/bench).
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ SHARES = {kind: share for kind, share in swarm.SHARES.items() if kind != "stuck"
 VARIABLES = {"rig": "servbadge", "driver": {"branch": "535", "source": "distribution"}, "p2p_wheels": "none"}
 DEADLINE_S = 60.0
 MOST_CPU_S, MOST_MIB = 0.035, 130.0
-"""Processor time of a host, and memory of the controller: before equal answers were parsed once, 0.041 s and 149 MiB."""
+"""Processor time of a host, and memory of the controller: before equal answers were parsed once, 0.041 s and 149
+MiB."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,8 @@ def test_200_endpoints_end_with_their_verdicts(hosts: swarm.Swarm) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(240)
 def test_200_endpoints_of_two_workers_end_with_their_verdicts(hosts: swarm.Swarm, tmp_path: Path) -> None:
-    """Also when the history has all of them: a slice then takes little more, because it has the machines of the history once."""
+    """Also when the history has all of them: a slice then takes little more, because it has the machines of the history
+    once."""
     with swarm_workers.running(2, 50, tmp_path / "workers") as workers:
         runs = []
         for forget in (True, False):

@@ -180,7 +180,8 @@ print(json.dumps([code(gpu) for gpu in gpus]))
 
 
 def ramp(host: Host, driver: Bare, **keys: object) -> list[int]:
-    """Loads all GPUs at the same time after a power cut; returns NVML's code for each after 1.5 s. 15: the GPU is lost."""
+    """Loads all GPUs at the same time after a power cut; returns NVML's code for each after 1.5 s. 15: the GPU is
+    lost."""
     driver.cut_power()
     driver.load_driver(VERSION)
     driver.put(**keys)

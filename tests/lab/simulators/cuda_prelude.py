@@ -281,7 +281,8 @@ def small_product():
 
 
 def heat(device, long_s):
-    """Multiplies large matrices for that long; three matrices of 64 MiB. Always has work in the stream, as programs do."""
+    """Multiplies large matrices for that long; three matrices of 64 MiB. Always has work in the stream, as programs
+    do."""
     handle, sides = blas(device), [V(), V(), V()]
     for side in sides:
         ok(rt.cudaMalloc(C.byref(side), S(64 * MIB)))

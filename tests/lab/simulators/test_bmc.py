@@ -1,4 +1,5 @@
-"""The simulated management controller, asked as ipmitool's dummy interface does. End-to-end tests ask it with ipmitool."""
+"""The simulated management controller, asked as ipmitool's dummy interface does. End-to-end tests ask it with
+ipmitool."""
 
 from __future__ import annotations
 

@@ -352,7 +352,8 @@ def test_only_driver_versions_are_built(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kernel(servbadge: Bare, folder: Path) -> Path:
-    """Yields the files of a kernel with a loaded module that drives servbadge's GPUs; the simulated library reads them."""
+    """Yields the files of a kernel with a loaded module that drives servbadge's GPUs; the simulated library reads
+    them."""
     root = folder / "kernel"
     for bus in ("06", "07", "0a", "0b"):
         (root / f"devices/0000:{bus}:00.0/driver").mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""The physics of a simulated GPU (lab/simulators/nvml/physics.c): power, clock and heat, for every model of the catalogue."""
+"""The physics of a simulated GPU (lab/simulators/nvml/physics.c): power, clock and heat, for every model of the
+catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The 12 V rail of the simulated machine (lab/simulators/nvml/supply.c), against what the owner of servbadge measured."""
+"""The 12 V rail of the simulated machine (lab/simulators/nvml/supply.c), against what the owner of servbadge
+measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The build of the simulated GPU: which QEMU it accepts, what it is compiled for, and with a mirror, that it compiles."""
+"""The build of the simulated GPU: which QEMU it accepts, what it is compiled for, and with a mirror, that it
+compiles."""
 
 from __future__ import annotations
 

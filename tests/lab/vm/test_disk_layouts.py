@@ -19,7 +19,8 @@ EACH = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=lambda layout: la
 
 @EACH
 def test_sfdisk_makes_the_partitions(layout: DiskLayout, tmp_path: Path) -> None:
-    """The table of the image is what sfdisk reads back: types, sizes, and no overlap; the last partition ends with the disk."""
+    """The table of the image is what sfdisk reads back: types, sizes, and no overlap; the last partition ends with the
+    disk."""
     disk = tmp_path / "disk"
     image._partition(disk, layout.table())
     said = subprocess.run(["sfdisk", "--json", disk], capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,5 @@
-"""QEMU's machine protocol, spoken with a stand-in for QEMU: answers, errors, events between them, silence and an early end."""
+"""QEMU's machine protocol, spoken with a stand-in for QEMU: answers, errors, events between them, silence and an early
+end."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ ALL = sorted(path.stem for path in RIGS.glob("*.yml"))
 
 
 def numbered(devices: list[Device]) -> dict[str, str]:
-    """Returns the address of each device as SeaBIOS and OVMF give them: bus numbers in the order of ports, without gaps,
-    a root port with as many more as it reserves."""
+    """Returns the address of each device as SeaBIOS and OVMF give them: bus numbers in the order of ports, without
+    gaps, a root port with as many more as it reserves."""
     expanders = {one.id: int(one.properties["bus_nr"]) for one in devices if one.driver == "pxb-pcie"}
     found: dict[str, str] = {}
     last = 0

@@ -1,4 +1,5 @@
-"""The page of a large fleet: small, by cause, with a list that works without a script and cards that only a script unpacks."""
+"""The page of a large fleet: small, by cause, with a list that works without a script and cards that only a script
+unpacks."""
 
 from __future__ import annotations
 

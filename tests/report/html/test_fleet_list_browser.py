@@ -1,4 +1,5 @@
-"""The page of a large fleet in a real browser: filters, search and details work without a server, by keyboard too, and it can be read."""
+"""The page of a large fleet in a real browser: filters, search and details work without a server, by keyboard too, and
+it can be read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A stand-in for torch, so that what rigwright runs in an interpreter can be watched without a GPU. It is no torch.
 
-What it is to be stands in TORCH_STAND_IN as JSON: version, cuda, hip, flags, gpus ([[name, major, minor]]), nccl, error (of
-CUDA's start), import_error; wrong_product (the GPU whose products are wrong).
+What it is to be stands in TORCH_STAND_IN as JSON: version, cuda, hip, flags, gpus ([[name, major, minor]]), nccl, error
+(of CUDA's start), import_error; wrong_product (the GPU whose products are wrong).
 """
 
 import json

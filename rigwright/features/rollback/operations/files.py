@@ -1,4 +1,5 @@
-"""The host goes back to what it was before a run: units, files, GRUB, the driver's module, and the reboot that puts them in force."""
+"""The host goes back to what it was before a run: units, files, GRUB, the driver's module, and the reboot that puts
+them in force."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ RULES = ("/etc/apt/", "/usr/share/keyrings/")
 
 
 class _Work(Struct, frozen=True):
-    """What must be done after files of a folder changed. `command` gets the release of the kernel that boots next. `restarts`: units,
-    of which there are none after a file was taken away."""
+    """What must be done after files of a folder changed. `command` gets the release of the kernel that boots next.
+    `restarts`: units, of which there are none after a file was taken away."""
 
     folder: str
     mark: str
@@ -86,8 +87,8 @@ _INITRAMFS_GROWS_MIB = 16
 def possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
     """The host remembers the run `to` (without it the last one), in a record that is whole, and every run since.
 
-    Tells which runs are undone, which files stay because others changed them, and how many packages others changed. Raises HostError
-    for a record that is missing, damaged, or of another installation.
+    Tells which runs are undone, which files stay because others changed them, and how many packages others changed.
+    Raises HostError for a record that is missing, damaged, or of another installation.
     """
     run, since = target(facts, to)
     written, *_ = facts.all(run_record.written(run.number), run_record.pending)
@@ -152,8 +153,8 @@ def apt_rules(facts: Facts, *, to: str = "") -> Iterator[Change]:
 
 @operation(affects_p2p=True)
 def boot_files(facts: Facts, *, to: str = "") -> Iterator[Change]:
-    """The files that runs wrote in /etc/modprobe.d and for GRUB are as before. Then the initramfs and grub.cfg are made again; an
-    interrupted rollback goes on with that.
+    """The files that runs wrote in /etc/modprobe.d and for GRUB are as before. Then the initramfs and grub.cfg are made
+    again; an interrupted rollback goes on with that.
 
     Raises HostError where one of them has to be made and its program is not installed.
     """
@@ -163,7 +164,8 @@ def boot_files(facts: Facts, *, to: str = "") -> Iterator[Change]:
 
 @operation()
 def files(facts: Facts, *, to: str = "") -> Iterator[Change]:
-    """The other files that runs wrote are as before, and systemd, the dynamic linker and rigwright's units have read theirs.
+    """The other files that runs wrote are as before, and systemd, the dynamic linker and rigwright's units have read
+    theirs.
 
     rigwright's own lists of what it put on the host are the last: what they name is looked for until then.
     """
@@ -201,7 +203,8 @@ def _with_works(facts: Facts, run: Run, works: Sequence[_Work]) -> tuple[list[Ch
 
 @operation(affects_p2p=True, affects_gpus=True)
 def module_built(facts: Facts, *, to: str = "") -> Iterator[Change]:
-    """The kernel that boots next has the module of the driver that its kernel had before; DKMS builds it where it is missing."""
+    """The kernel that boots next has the module of the driver that its kernel had before; DKMS builds it where it is
+    missing."""
     run, _ = target(facts, to)
     before, kernel = run.about.get("module", ""), run.about.get("kernel", "")
     if not before:
@@ -221,7 +224,8 @@ def module_built(facts: Facts, *, to: str = "") -> Iterator[Change]:
 
 @operation(affects_p2p=True, reboots=True)
 def rebooted(facts: Facts, *, to: str = "", timeout_s: int = 900) -> Iterator[Change | Note]:
-    """The kernel, its parameters and the loaded driver are those of before, where the next boot brings them; otherwise the host reboots.
+    """The kernel, its parameters and the loaded driver are those of before, where the next boot brings them; otherwise
+    the host reboots.
 
     Raises Unavailable when grub.cfg does not parse.
     """

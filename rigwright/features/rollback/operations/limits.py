@@ -26,12 +26,14 @@ if [ -n "$low" ]; then nvidia-smi -i "$uuid" "$set" "$low,$high"; else nvidia-sm
   [ -z "$low" ] || echo "$uuid $kind $low $high $(cat /proc/sys/kernel/random/boot_id) $(stat -c %i /sys/module/nvidia 2>/dev/null || echo -) 0"
 }} >{LOCKED_FILE}.new && mv {LOCKED_FILE}.new {LOCKED_FILE}
 """
-"""Locks a clock or frees it, and writes it where the program of the limits writes it: no driver tells which clocks are locked."""
+"""Locks a clock or frees it, and writes it where the program of the limits writes it: no driver tells which clocks are
+locked."""
 
 
 @operation()
 def limits_restored(facts: Facts, *, to: str = "", slots: dict[BusId, str] | None = None) -> Iterator[Change | Note]:
-    """Every GPU has the persistence, power limit, application clocks and locked clocks that were in force before the run.
+    """Every GPU has the persistence, power limit, application clocks and locked clocks that were in force before the
+    run.
 
     Nothing is changed where no driver was loaded then. A warning names a GPU of then that does not answer now.
     """

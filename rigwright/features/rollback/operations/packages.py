@@ -25,11 +25,12 @@ _WITHOUT = "invoke rollback --tags files,boot,units,limits goes back with all bu
 
 @operation()
 def packages_possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
-    """Every package that a run changed can go back: its version is in a source or in a package file on the host, and nothing else
-    needs what is removed.
+    """Every package that a run changed can go back: its version is in a source or in a package file on the host, and
+    nothing else needs what is removed.
 
-    Tells how many packages others changed: they stay. Raises HostError with the versions that are nowhere, with the packages that
-    would be removed too, when there is no room to fetch and unpack, and when the kernel that runs would be removed; Unavailable while dpkg is in the middle of something.
+    Tells how many packages others changed: they stay. Raises HostError with the versions that are nowhere, with the
+    packages that would be removed too, when there is no room to fetch and unpack, and when the kernel that runs would
+    be removed; Unavailable while dpkg is in the middle of something.
     """
     run, _ = target(facts, to)
     found = facts(run_record.packages(run.run, run.number))
@@ -78,7 +79,8 @@ def packages_possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
 
 
 def _wanted(moved: Sequence[MovedPackage]) -> tuple[list[MovedPackage], list[MovedPackage]]:
-    """The packages to install in another version, and those to remove. dpkg itself ends the half-installed ones before."""
+    """The packages to install in another version, and those to remove. dpkg itself ends the half-installed ones
+    before."""
     install = [each for each in moved if each.was and each.was != each.now]
     return install, [each for each in moved if not each.was and each.now]
 
@@ -112,10 +114,12 @@ def holds_freed(facts: Facts, *, to: str = "") -> Iterator[Change]:
 
 @operation(affects_p2p=True, affects_gpus=True)
 def package_versions(facts: Facts, *, to: str = "") -> Iterator[Change]:
-    """The packages that runs installed, changed or removed have the versions of before, or are gone with their configuration.
+    """The packages that runs installed, changed or removed have the versions of before, or are gone with their
+    configuration.
 
-    One work of apt does it, after all packages are fetched, in a job that outlives the controller. DKMS and initramfs-tools make the
-    module and the initramfs, as with every installation. A package file of the host is taken where no source has the version.
+    One work of apt does it, after all packages are fetched, in a job that outlives the controller. DKMS and
+    initramfs-tools make the module and the initramfs, as with every installation. A package file of the host is taken
+    where no source has the version.
     """
     run, _ = target(facts, to)
     moved = facts(run_record.packages(run.run, run.number)).moved
@@ -165,7 +169,8 @@ def package_versions(facts: Facts, *, to: str = "") -> Iterator[Change]:
 
 @operation()
 def package_marks(facts: Facts, *, to: str = "") -> Iterator[Change]:
-    """The packages of runs are held that were held before, and apt counts those as automatically installed that it did before."""
+    """The packages of runs are held that were held before, and apt counts those as automatically installed that it did
+    before."""
     run, _ = target(facts, to)
     moved = facts(run_record.packages(run.run, run.number)).moved
     works = (
