@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rigwright.core.command import Result
 from rigwright.facts.nccl import p2p_test as nccl
@@ -19,11 +18,12 @@ from rigwright.features.stress.facts import figures, measured
 from rigwright.history import History, diff
 from tests.history.test_history import NOON, run_of
 from tests.paths import CASES
+from tests.test_cases import case_named
 
 
 def kept(**figures_of: float) -> list[dict[str, Any]]:
     """Returns what the history keeps of a stress of one GPU, with TFLOPS by kind of product."""
-    case = yaml.safe_load((CASES / "checks" / "load.speed" / "one_gpu.yml").read_text())
+    case = case_named("checks", "load.speed", "one_gpu")
     document = json.loads(case["facts"]["stress.measured"])
     for one in document["stages"][0]["results"][0]["products"]:
         one["tflops"] = figures_of.get(one["kind"], one["tflops"])
@@ -70,7 +70,7 @@ def test_a_line_for_each_gpu_that_became_slower(past: History) -> None:
 
 
 def test_a_gpu_that_computed_nothing_alone_has_no_figures() -> None:
-    case = yaml.safe_load((CASES / "facts" / "stress.measured" / "measured.yml").read_text())["answer"]
+    case = case_named("facts", "stress.measured", "measured")["answer"]
     assert figures(measured.parse(Result(0, case.encode()))) == ()
 
 
@@ -83,7 +83,7 @@ def test_a_gpu_that_computed_nothing_alone_has_no_figures() -> None:
     ],
 )
 def test_the_reason_that_counts_is_the_most_frequent_one(reasons: dict[str, float], slowed_by: str) -> None:
-    case = yaml.safe_load((CASES / "checks" / "load.speed" / "one_gpu.yml").read_text())
+    case = case_named("checks", "load.speed", "one_gpu")
     document = json.loads(case["facts"]["stress.measured"])
     document["stages"][0]["results"][0]["products"][0]["reasons"] = reasons
     (found,) = figures(measured.parse(Result(0, json.dumps(document).encode())))
