@@ -10,6 +10,8 @@ from nccl_watch import in_words, is_backwards, is_round, not_run, own_step, step
 RESULT = ("ok", "outcome", "gb_s", "round_gb_s", "latency_us", "error")
 EMPTY = dict.fromkeys("index cuda_device bus_id uuid name compute_capability compute_mode mig processes own".split())
 ALONE = " alone"  # ends the identifier of a step that measures a pair again, alone
+COPY_S, SEND_S, SUM_S = 30, 40, 60  # limits of a step: a copy, a message of NCCL, an all-reduce (assumed)
+QUICK_S = 5  # the limit of each of them with --quick (assumed)
 P2P_OFF, ANY_DISTANCE = {"NCCL_P2P_DISABLE": "1"}, {"NCCL_P2P_LEVEL": "SYS"}
 
 
@@ -21,7 +23,7 @@ class Examination:
         self.size = (4 if options.quick else 64) * MIB
         self.data_size = (4 if options.quick else 16) * MIB
         self.sum_size, self.sum_large = (1, 16) if options.quick else (16, 256)
-        self.copy_s, self.send_s, self.sum_s = (5, 5, 5) if options.quick else (30, 40, 60)
+        self.copy_s, self.send_s, self.sum_s = (QUICK_S,) * 3 if options.quick else (COPY_S, SEND_S, SUM_S)
         self.pairs, self.used, self.lacking, self.could_run = [], [], [], True
         self.document = {
             "schema": 1,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from rigwright import catalogue
 from rigwright.checks import Finding, check, of_symptom
 from rigwright.checks.card import WORN_OUT, remaps_rows
+from rigwright.checks.temperatures import HOTTER_C, NEAR_SLOWDOWN_C
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
@@ -160,12 +161,8 @@ def _limit(card: Card) -> str:
     return f" (T.Limit {card.tlimit_c} C{slowdown})"
 
 
-NEAR_SLOWDOWN_C = 5
-"""Up to this number of degrees below the slowdown temperature an unexplained slowdown is attributed to heat
-(assumed)."""
 LOADED_PERCENT = 50
-HOTTER_C = 12
-"""From this difference to the other GPUs, or to its last good run, a GPU's temperature is a finding (assumed)."""
+"""From this utilization on a GPU is under load (assumed)."""
 
 
 @check(gpu_health=True)

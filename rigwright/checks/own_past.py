@@ -10,8 +10,8 @@ from msgspec import Struct
 from rigwright.facts.gpu.figures import Dated, GpuFigures
 
 SLOWER = 0.05
-"""From this share on a GPU is slower than it was, with the same settings (assumed: two stresses of a sound card differ
-by 1 or 2 %)."""
+"""From this share on a GPU is slower than its peers of the same model, or than it was with the same settings (assumed:
+sound cards of a model differ by 2 or 3 %, two stresses of one card by 1 or 2 %)."""
 SLOWER_MEMORY = 0.10
 """The same for copies within its memory (assumed)."""
 SLOWER_LINK = 0.25
@@ -23,8 +23,6 @@ LONGER = 3.0
 lower (assumed)."""
 SAME_CLOCK = 0.02
 """Up to this share two clocks count as the same (assumed)."""
-HOTTER_C = 8
-"""From this number of degrees on a GPU is hotter than it was: rooms differ by less (assumed)."""
 
 
 class Difference(Struct, frozen=True):

@@ -9,13 +9,11 @@ from functools import lru_cache
 from rigwright import catalogue
 from rigwright.catalogue.names import gpus_named
 from rigwright.checks import Finding, health, of_symptom
+from rigwright.checks.temperatures import HOT_C
 from rigwright.facts import FactStore, Unavailable
 from rigwright.facts.gpu import health as gpu_health
 from rigwright.features.explain.smi_text import QueryGpu, Row, Table
 
-HOT_C = 90
-"""From this temperature the table's GPU is reported: most slow down between 87 and 97 C (assumed; the table has no
-threshold)."""
 HELD_MIB = 1024
 """From this much used memory a GPU without a process is reported (assumed: the driver itself uses some hundred MiB)."""
 LOADED_STATES = ("P0", "P1", "P2", "P3")

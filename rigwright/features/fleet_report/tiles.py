@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rigwright.checks.temperatures import HOT_C
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.engine.report import FAILS
 from rigwright.features.fleet_report.attention import DRIFT, NEVER, never_provisioned
@@ -16,8 +17,8 @@ from rigwright.features.fleet_report.sparkline import Series, Trend, spread, tot
 from rigwright.report.html.host_page import HostView
 from rigwright.report.labels import local_time
 
-COOL_C, HOT_C = 30.0, 90.0
-"""The ends of the colour scale for a GPU whose slowdown temperature is unknown."""
+COOL_C = 30.0
+"""The lower end of the colour scale; the upper end is the slowdown temperature, or HOT_C if it is unknown."""
 
 IDLE_PERCENT = 5
 

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from rigwright import catalogue
 from rigwright.catalogue.gpus import Tflops
 from rigwright.checks import Finding, Verdict, check, of_symptom, of_text, own_past
-from rigwright.checks.health import HOTTER_C, xid_finding
-from rigwright.checks.own_past import Difference
+from rigwright.checks.health import xid_finding
+from rigwright.checks.own_past import SAME_CLOCK, SLOWER, SLOWER_LINK, SLOWER_MEMORY, Difference
+from rigwright.checks.temperatures import COOL_CORE_C, HOTTER_C, HOTTER_IN_STRESS_C, NEAR_MEMORY_LIMIT_C
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.numbers import count
@@ -29,25 +30,12 @@ from rigwright.features.stress import facts as stress
 from rigwright.features.stress.facts import Event, Sensors, Stage, StageResult, Stress, StressedGpu, Supplies
 
 Slots = dict[BusId, str]
-SLOWER = 0.05
-"""From this share on a GPU is slower than its peers of the same model (assumed: cards of a model differ by 2 or 3
-%)."""
 MUCH_SLOWER = 0.10
 """From this share on it is a failure, not a warning (assumed)."""
-SAME_CLOCK = 0.02
-"""Up to this share two clocks count as the same (assumed)."""
-NARROWER = 0.25
-"""From this share on the copies between host and GPU are slower than those of the peers: half of the lanes are half of
-it."""
-SLOWER_MEMORY = 0.10
 LEAST_OF_PEAK = 0.6
 """cuBLAS reaches 80 to 95 % of a chip's figure with large products; below this share something is wrong (assumed)."""
 BRAKED = 0.02
 """From this share of the samples on a brake is a finding; a single sample may be the begin of the load (assumed)."""
-NEAR_MEMORY_C = 5
-"""So far below the limit of its memory the driver begins to lower the clock of a GPU (assumed)."""
-COOL_CORE_C = 15
-"""A core that is so far below its slowdown temperature is not why the driver lowers the clock (assumed)."""
 CORRECTED = 100
 """From this number of corrected memory errors within a stress the finding is a warning (assumed)."""
 
@@ -256,7 +244,7 @@ def _hot(found: Stress, gpu: StressedGpu, slots: Slots | None) -> Iterator[Findi
     warmth = (
         f" at {core:.0f} C{f' (slowdown at {gpu.slowdown_c} C)' if gpu.slowdown_c else ''}" if core is not None else ""
     )
-    near = memory is not None and gpu.memory_most_c is not None and memory >= gpu.memory_most_c - NEAR_MEMORY_C
+    near = memory is not None and gpu.memory_most_c is not None and memory >= gpu.memory_most_c - NEAR_MEMORY_LIMIT_C
     core_hot = core is not None and gpu.slowdown_c is not None and core >= gpu.slowdown_c
     by_driver = shares.get("heat, by the driver", 0.0) >= BRAKED
     slowed = True
@@ -511,10 +499,10 @@ def _cause_since(difference: Difference) -> tuple[str, str]:
         return (_MEMORY_SINCE, _MEMORY_FIX) if "memory" in difference.name else (_LINK_SINCE, _LINK_FIX)
     if difference.clock is None:
         return "NVML reports no clocks, so their part in it is not known", _SAME_CLOCK_SINCE_FIX
-    if difference.clock >= 1 - own_past.SAME_CLOCK:
+    if difference.clock >= 1 - SAME_CLOCK:
         return _SAME_CLOCK_SINCE, _SAME_CLOCK_SINCE_FIX
     lower = f"its clock is {1 - difference.clock:.0%} lower"
-    if difference.hotter_c is not None and difference.hotter_c >= own_past.HOTTER_C:
+    if difference.hotter_c is not None and difference.hotter_c >= HOTTER_IN_STRESS_C:
         return f"{lower}, and it is {difference.hotter_c:.0f} C hotter than then", _COOLER
     cause, fix = _LOWER_SINCE.get(difference.slowed_by, ("", "nvidia-smi -q -i INDEX -d CLOCK,PERFORMANCE"))
     return f"{lower}{f': {cause}' if cause else ', for no reason that NVML tells'}", fix
@@ -541,9 +529,9 @@ def copies(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
 _WAYS: tuple[tuple[str, str, float, str, str], ...] = (
     ("memory", "its own memory", SLOWER_MEMORY, "lower memory clocks, or memory that repairs errors",
      "nvidia-smi -q -i INDEX -d CLOCK,ECC: compare memory clock and counters with those of a peer"),
-    ("to_device", "copies to it", NARROWER, "fewer PCIe lanes or a lower generation than its peers have, or the other processor's memory",
+    ("to_device", "copies to it", SLOWER_LINK, "fewer PCIe lanes or a lower generation than its peers have, or the other processor's memory",
      "sudo lspci -vvv -s INDEX | grep LnkSta; lspci -tv; reseat it, another slot or riser"),
-    ("from_device", "copies from it", NARROWER, "fewer PCIe lanes or a lower generation than its peers have, or the other processor's memory",
+    ("from_device", "copies from it", SLOWER_LINK, "fewer PCIe lanes or a lower generation than its peers have, or the other processor's memory",
      "sudo lspci -vvv -s INDEX | grep LnkSta; lspci -tv; reseat it, another slot or riser"),
 )  # fmt: skip
 

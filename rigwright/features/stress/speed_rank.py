@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from rigwright.checks import Finding
-from rigwright.checks.own_past import SAME_POWER_W, on_day
+from rigwright.checks.own_past import SAME_POWER_W, SLOWER, on_day
 from rigwright.core.numbers import count
 from rigwright.core.plugin_name import plugin_name
 from rigwright.engine.measured_gpu import MeasuredGpu
-from rigwright.features.stress.checks import LEAST_OF_PEAK, SLOWER, as_before
+from rigwright.features.stress.checks import LEAST_OF_PEAK, as_before
 
 Measured = Mapping[str, Sequence[MeasuredGpu]]
 """By the name of a machine its measured GPUs."""

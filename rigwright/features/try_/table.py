@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from rigwright.checks.temperatures import WARMER_IN_TRIAL_C
 from rigwright.core.numbers import count
 from rigwright.features.try_.attempt import (
     LEAST_PERCENT,
@@ -31,8 +32,6 @@ _JUDGED: dict[Judgement, str] = {
     "unknown": "[yellow]unknown[/]",
 }
 _COLOURS = {"faster": "bold green", "same": "bold", "slower": "bold red", "mixed": "bold yellow", "refused": "bold red"}
-WARMER_C = 5
-"""From this difference of temperature on a difference of speed may have another cause than the change. Assumed."""
 _SHOWN = 6
 """The number of failures that are listed."""
 
@@ -117,7 +116,7 @@ def _warmer(console: Console, comparison: Comparison) -> None:
     for one in comparison.rows:
         if one.quantity == "temperature" and one.before is not None and one.after is not None and decisive:
             degrees = one.after - one.before
-            if abs(degrees) >= WARMER_C:
+            if abs(degrees) >= WARMER_IN_TRIAL_C:
                 word = "warmer" if degrees > 0 else "cooler"
                 text = f"The hottest GPU was {abs(degrees):.0f} °C {word} after. A warmer GPU may run at lower clocks,"
                 hanging(
