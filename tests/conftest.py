@@ -113,7 +113,7 @@ FIRST = (
     "tests/end_to_end/test_bad_input_host.py",
     "tests/end_to_end/test_provision.py",
     "tests/end_to_end/test_plugs.py",
-    "tests/end_to_end/test_owed_test.py",
+    "tests/end_to_end/test_required_test.py",
     "tests/end_to_end/test_rigs.py",
     "tests/end_to_end/test_faults.py",
     "tests/end_to_end/test_lab_rig_host.py",

@@ -329,12 +329,12 @@ _SHOWN = 3
 
 
 def judge(
-    made: Sequence[Problem], findings: Sequence[Finding], error: str = "", answered: bool = True, owed: int = 0
+    made: Sequence[Problem], findings: Sequence[Finding], error: str = "", answered: bool = True, required: int = 0
 ) -> Judgement | None:
     """The verdict on a machine in one sentence; None if no check ran.
 
-    `error`: the message that stopped the run on the host. `answered`: whether the host could be reached. `owed`: how
-    many of the warnings say that a test is owed.
+    `error`: the message that stopped the run on the host. `answered`: whether the host could be reached. `required`:
+    how many of the warnings say that a test is required.
     """
     if not answered:
         return Judgement("unknown", "Not known: the host does not answer")
@@ -347,18 +347,18 @@ def judge(
         return Judgement("fail", _refusal(failed))
     if unknown := sum(finding.verdict == "unknown" for finding in findings):
         return Judgement("unknown", f"Not known: {count(unknown, 'check')} could not be answered")
-    warnings = sum(problem.verdict == "warn" for problem in made) - owed
+    warnings = sum(problem.verdict == "warn" for problem in made) - required
     more = [count(warnings, "warning")] if warnings else []
-    if owed:
-        return Judgement("warn", ", ".join([f"Not proved: {owed_in_words(owed)}", *more]))
+    if required:
+        return Judgement("warn", ", ".join([f"Not proved: {required_in_words(required)}", *more]))
     if more:
         return Judgement("warn", f"Fit, with {more[0]}")
     return Judgement("pass", f"Fit for work: {_hold(sum(finding.verdict == 'pass' for finding in findings))}")
 
 
-def owed_in_words(owed: int) -> str:
-    """`1 test is owed`, `2 tests are owed`."""
-    return f"{count(owed, 'test')} {'is' if owed == 1 else 'are'} owed"
+def required_in_words(tests: int) -> str:
+    """`1 test is required`, `2 tests are required`."""
+    return f"{count(tests, 'test')} {'is' if tests == 1 else 'are'} required"
 
 
 def _hold(passed: int) -> str:

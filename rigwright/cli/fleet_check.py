@@ -93,8 +93,8 @@ def _look(job: HostJob) -> Iterator[HostResult]:
     job.run.prefetch((*FACTS, *health.evaluate()))
     planned = yield from actions.plan_host(job)
     bad = (finding for finding in health.findings() if finding.verdict in BAD)
-    findings = (*identity.findings(job.run), *verify.drift(planned.steps), *bad, *planned.owed)
-    yield CheckResult(findings, owed=planned.owed)
+    findings = (*identity.findings(job.run), *verify.drift(planned.steps), *bad, *planned.required_tests)
+    yield CheckResult(findings, required_tests=planned.required_tests)
 
 
 class RecordedIds:
@@ -130,7 +130,7 @@ def compare(
     of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
     for job, machine_ in zip(jobs, machines, strict=True):
         findings = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
-        job.merge(CheckResult((*job.report.findings, *findings), owed=job.report.owed))
+        job.merge(CheckResult((*job.report.findings, *findings), required_tests=job.report.required_tests))
 
 
 def _remembered(

@@ -207,7 +207,7 @@ class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
 
     Peer-to-peer is tested with small messages when the GPUs are idle and the host
     has the libraries; with --tags p2p it is tested in full, missing libraries
-    are copied to the host, and a host that owes the test records that it passed
+    are copied to the host, and a host that needs the test records that it passed
     (docs/guide/p2p.md).
 
         invoke verify --host servbadge

@@ -85,11 +85,11 @@ def restart_words(command: str, yes: bool) -> tuple[str, ...]:
 
 
 def exit_code(report: HostReport) -> int:
-    """What a host makes the exit code: 2 also when it still owes a test, because it is not proved then.
+    """What a host makes the exit code: 2 also when it still needs a test, because it is not proved then.
 
     If the inventory itself says `p2p_wheels: none`, or splits GPUs with `mig`, its owner has decided against the test:
-    the report says that the host owes it, and the code is 0.
+    the report says that it is required, and the code is 0.
     """
     mig = report.host.variables.get("mig")
     decided = report.host.variables.get("p2p_wheels") == "none" or (isinstance(mig, Mapping) and any(mig.values()))
-    return report.exit_code or (2 if report.owed and not decided else 0)
+    return report.exit_code or (2 if report.required_tests and not decided else 0)

@@ -247,7 +247,7 @@ def _with_one_result(reports: Sequence[HostReport]) -> list[list[HostReport]]:
     alone."""
     groups: dict[object, list[HostReport]] = {}
     for report in reports:
-        counts = (report.changes, report.passed, report.failed, report.unanswered, report.owed)
+        counts = (report.changes, report.passed, report.failed, report.unanswered, report.required_tests)
         same = (
             (report.verdict, report.problems, counts)
             if report.last(NcclTestResult).document is None
@@ -266,7 +266,7 @@ def _named(report: HostReport, name: str) -> HostReport:
 def closing(reports: Sequence[HostReport], name: str) -> str:
     """The last line that is written about a host, or about hosts with the same result."""
     report = reports[0]
-    if report.failed or report.unanswered or report.owed:
+    if report.failed or report.unanswered or report.required_tests:
         colour = "bold red" if report.failed else "bold yellow"
         mark = f"[{colour}]{checks_in_words(report)}[/]"
     elif report.passed:

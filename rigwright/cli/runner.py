@@ -158,9 +158,9 @@ def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rollin
         if names:
             text.plain(f"  {kind}: {host_ranges.folded(names)}")
     resume = f"{program_name()} provision --resume" if rollout is not None and rollout.state.batches else ""
-    if owing := [job.host.name for job in jobs if job.report.owes]:
+    if names := [job.host.name for job in jobs if job.report.requires_test]:
         runs_it = resume or "the same command"
-        text.plain(f"  owed: the peer-to-peer test is still owed by {host_ranges.folded(owing)}; {runs_it} runs it")
+        text.plain(f"  required: the peer-to-peer test of {host_ranges.folded(names)}; {runs_it} runs it")
     text.line(f"  fix: {resume or 'run the same command again; it continues from there'}")
 
 

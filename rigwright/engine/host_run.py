@@ -109,6 +109,10 @@ class HostRun:
         self.events.append((time.monotonic() - self.since, event))
         self._sink(event)
 
+    def note(self, text: str) -> None:
+        """Emits a message for the user."""
+        self.emit(events.Note(self.host.name, text))
+
     def output_sink(self, name: str) -> Callable[[str], None]:
         """A function that emits a line of a program's output as an event."""
         return lambda line: self.emit(events.OutputLine(self.host.name, name, line))
@@ -171,7 +175,7 @@ class HostRun:
             description = simulated if isinstance(simulated, str) else ""
             self.emit(events.Connected(self.host.name, self.host.address, description))
             if self.transport.warning:
-                self.emit(events.Note(self.host.name, self.transport.warning))
+                self.note(self.transport.warning)
 
     def tidy(self) -> None:
         """Removes the scratch directories of this run, and those that runs have left which ended early; those of a run

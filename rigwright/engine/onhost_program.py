@@ -21,7 +21,6 @@ from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.engine import jobs, run_owner
 from rigwright.engine import own_programs as ours
-from rigwright.engine.events import Note
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import Fact, own_programs
 from rigwright.facts.nccl.p2p_test import FOLDER
@@ -149,7 +148,7 @@ def _begun(host_run: HostRun, program: OnhostProgram, token: str) -> Callable[[]
     started = _started(host_run, program, token)
     if started.code == _BUSY and (other := ours.of_unit(host_run, UNIT)):
         if other.key == program.key and ours.command_ended(other):
-            host_run.emit(Note(host_run.host.name, f"continues {ours.in_words(other)}"))
+            host_run.note(f"continues {ours.in_words(other)}")
             follower = run_owner.owner(host_run.options.run_id, host_run.host.name)
             if host_run.transport.run([script(_FOLLOW, FOLDER, UNIT, token, follower)])[0].code == 0:
                 return ours.countdown(host_run, other)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rigwright.core.errors import HostError
 from rigwright.engine import run_owner
-from rigwright.engine.events import Note
 from rigwright.facts import own_programs
 from rigwright.facts.own_programs import JOB, OwnProgram
 
@@ -87,7 +86,7 @@ def countdown(run: HostRun, program: OwnProgram) -> Callable[[], None]:
         if now - noted >= COUNTED_S:
             noted = now
             rest = "it goes on" if seconds is None else f"{max(0, round(seconds - (now - began)))} s at the most"
-            run.emit(Note(run.host.name, f"waits for the {program.name} of run {program.run}: {rest}"))
+            run.note(f"waits for the {program.name} of run {program.run}: {rest}")
 
     return note
 
@@ -98,7 +97,7 @@ def await_end(run: HostRun, program: OwnProgram) -> None:
     seconds = end_s(program)
     if not command_ended(program) or seconds is None or seconds > LONGEST_WAIT_S:
         raise busy(run, program)
-    run.emit(Note(run.host.name, f"waits for {in_words(program)}"))
+    run.note(f"waits for {in_words(program)}")
     count, deadline = countdown(run, program), time.monotonic() + seconds + SLACK_S
     while any(other.unit == program.unit for other in read(run)):
         if time.monotonic() > deadline:

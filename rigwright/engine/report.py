@@ -43,13 +43,13 @@ class ConnectResult(HostResult, frozen=True):
 class PlanResult(HostResult, frozen=True):
     """The plan of a host. `simulated`: the lab's description of a simulated host, "" for a real one.
 
-    `owed`: warnings about tests that the host owes because of earlier changes. `gpus`: the number of its GPUs, None
-    where it was not read.
+    `required_tests`: warnings about tests that earlier changes require. `gpus`: the number of its GPUs, None if it was
+    not read.
     """
 
     steps: tuple[PlannedStep, ...] = ()
     simulated: str = ""
-    owed: tuple[Finding, ...] = ()
+    required_tests: tuple[Finding, ...] = ()
     gpus: int | None = None
 
     @property
@@ -110,14 +110,14 @@ class NcclTestResult(HostResult, frozen=True):
 class CheckResult(HostResult, frozen=True):
     """The findings of the checks, and of steps that are not as the playbook says.
 
-    `baseline`: what the next run compares the host with; None: the recorded baseline stays. `owed`: those of the
-    findings that say that the host still owes a test.
+    `baseline`: what the next run compares the host with; None: the recorded baseline stays. `required_tests`:
+    those of the findings that say that a test is still required.
     """
 
     KEY = "baseline"
     findings: tuple[Finding, ...] = ()
     baseline: Past | None = None
-    owed: tuple[Finding, ...] = ()
+    required_tests: tuple[Finding, ...] = ()
 
     def host_status(self, earlier: HostStatus) -> HostStatus:
         """failed if a finding fails; else changed or ok."""
@@ -194,7 +194,7 @@ class HostReport(Struct, frozen=True):
 
     def with_findings(self, findings: tuple[Finding, ...]) -> HostReport:
         """The report with these findings in place of its own; its status stays."""
-        checked = replace(self.last(CheckResult), findings=findings, owed=self.owed)
+        checked = replace(self.last(CheckResult), findings=findings, required_tests=self.required_tests)
         return replace(self, results={**self.results, CheckResult: checked})
 
     def with_error(self, error: RigwrightError) -> HostReport:
@@ -226,10 +226,10 @@ class HostReport(Struct, frozen=True):
         return self.last(FactsResult).facts
 
     @property
-    def owed(self) -> tuple[Finding, ...]:
-        """Warnings about tests that the host owes, by the last stage that looked."""
-        looked = (each for each in reversed([*self.results.values()]) if isinstance(each, (PlanResult, CheckResult)))
-        return next((each.owed for each in looked), ())
+    def required_tests(self) -> tuple[Finding, ...]:
+        """Warnings about tests that are required, by the last plan or check."""
+        results = (each for each in reversed([*self.results.values()]) if isinstance(each, (PlanResult, CheckResult)))
+        return next((each.required_tests for each in results), ())
 
     @property
     def simulated(self) -> str:
@@ -264,17 +264,19 @@ class HostReport(Struct, frozen=True):
     def verdict(self) -> Judgement | None:
         """Whether the machine can be used, in one sentence; None if no check ran."""
         error = self.error.found if self.error else ""
-        return problems.judge(self.problems, self.findings, error, self.status != "unreachable", len(self.owed))
+        return problems.judge(
+            self.problems, self.findings, error, self.status != "unreachable", len(self.required_tests)
+        )
 
     @property
-    def owes(self) -> bool:
-        """Whether the host owes a test, as far as this run knows: it owed one before, or a step that makes one owed has
+    def requires_test(self) -> bool:
+        """Whether the host needs a test, as far as this run knows: it needed one before, or a step that requires one has
         begun."""
         if self.findings:  # they were read after the changes
-            return bool(self.owed)
+            return bool(self.required_tests)
         begun = {event.step for _, event in self.events if isinstance(event, StepStarted)}
-        return bool(self.owed) or any(
-            planned.step.name in begun and planned.step.declared.owes_p2p(self.last(PlanResult).gpus)
+        return bool(self.required_tests) or any(
+            planned.step.name in begun and planned.step.declared.requires_p2p_test(self.last(PlanResult).gpus)
             for planned in self.planned
         )
 

@@ -38,15 +38,15 @@ def connect_host(job: HostJob) -> Iterator[HostResult]:
 
 
 def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages[PlanResult]:
-    """Plans all steps; steps that fail are part of the result. So is the test that the host owes. Programs of rigwright
+    """Plans all steps; steps that fail are part of the result. So is a required test. Programs of rigwright
     at work are noted. The facts of the `evaluation` of checks are read in the same rounds."""
     from rigwright.engine import lease, own_programs
     from rigwright.engine.boot import trial
-    from rigwright.engine.p2p import required as owed_test
+    from rigwright.engine.p2p import required
 
     job.run.prefetch((lease.holder, at_work))
-    if owed_test.concerns(job.bound):
-        job.run.prefetch(owed_test.FACTS)
+    if required.concerns(job.bound):
+        job.run.prefetch(required.FACTS)
     if any(step.declared.reboots for step in job.bound.steps):
         job.run.prefetch((*trial.FACTS, next_boot.conditions))
     steps = trial.announced(
@@ -54,8 +54,8 @@ def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages
     )
     for program in own_programs.known(job.run):
         job.tell(Note(job.host.name, f"at work is {own_programs.in_words(program)}"))
-    simulated, owed = str(job.run.value(system.simulated)), owed_test.findings(job.run, job.bound)
-    result = PlanResult(steps, simulated, owed, owed_test.gpu_count(job.run))
+    simulated, tests = str(job.run.value(system.simulated)), required.findings(job.run, job.bound)
+    result = PlanResult(steps, simulated, tests, required.gpu_count(job.run))
     yield result
     return result
 
@@ -76,7 +76,7 @@ def plan_or_fail(
         if (
             job.host.is_this_machine
             and not continuation.continues()
-            and (text := continuation.told(continuation.state(job.run)))
+            and (text := continuation.message(continuation.state(job.run)))
         ):
             job.tell(Note(job.host.name, text))
         for finding in identity.findings(job.run):
@@ -117,7 +117,7 @@ def applied(job: HostJob, planned: Sequence[PlannedStep], tried: str = "") -> Ap
 
 
 def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[HostResult]:
-    """Applies the plan of the report, runs the peer-to-peer test where the host owes it, and the checks.
+    """Applies the plan of the report, runs the peer-to-peer test where it is required, and the checks.
 
     `wheels`: as in NcclTestOptions, "" for what the inventory says. `describe`: the description of the machine, too.
     """
@@ -130,9 +130,9 @@ def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterato
 
 
 def prove_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[HostResult]:
-    """Runs the peer-to-peer test where the host owes it, and the checks; the machine as they find it becomes the
+    """Runs the peer-to-peer test where it is required, and the checks; the machine as they find it becomes the
     baseline."""
-    test = yield from _owed_test(job, wheels)
+    test = yield from _required_test(job, wheels)
     job.tell(ActivityStarted(job.host.name, "checking"))
     yield from _check(job, test, describe)
 
@@ -162,10 +162,10 @@ def _verify(
     if evaluation is None:
         evaluation = _evaluation(job, tested, describe)
     checked = (*evaluation.findings(), *tested.not_run)
-    owed = _settled(job, tested, checked, only_owed=True)
+    required_tests = _settled(job, tested, checked, only_required=True)
     first = (*verify.left_at_work(job.run), *identity.findings(job.run))
-    findings = ranked((*first, *checked, *owed, *verify.drift(planned.steps)))
-    yield CheckResult(findings, verify.baseline(job.run, findings, accept=False), owed)
+    findings = ranked((*first, *checked, *required_tests, *verify.drift(planned.steps)))
+    yield CheckResult(findings, verify.baseline(job.run, findings, accept=False), required_tests)
 
 
 def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[HostResult]:
@@ -174,22 +174,22 @@ def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[Hos
 
     evaluation = _evaluation(job, tested, describe)
     checked = (*evaluation.findings(), *tested.not_run)
-    owed = _settled(job, tested, checked)
-    if evaluation.checks or tested.not_run or owed:
-        findings = ranked((*identity.findings(job.run), *checked, *owed))
-        yield CheckResult(findings, verify.baseline(job.run, findings, accept=True), owed)
+    required_tests = _settled(job, tested, checked)
+    if evaluation.checks or tested.not_run or required_tests:
+        findings = ranked((*identity.findings(job.run), *checked, *required_tests))
+        yield CheckResult(findings, verify.baseline(job.run, findings, accept=True), required_tests)
 
 
 def _settled(
-    job: HostJob, tested: NcclTestResult, checked: Sequence[Finding], only_owed: bool = False
+    job: HostJob, tested: NcclTestResult, checked: Sequence[Finding], only_required: bool = False
 ) -> tuple[Finding, ...]:
-    """Records a passed test on the host, with `only_owed` if the host owes it; the warning about a test that is owed
-    then."""
-    from rigwright.engine.p2p import required as owed_test
+    """Records a passed test on the host, with `only_required` if it was required; the warning about a test that is still
+    required."""
+    from rigwright.engine.p2p import required
 
-    settles = tested.document and not (only_owed and not owed_test.findings(job.run, job.bound))
-    cause = owed_test.settle(job.run, checked) if settles else ""
-    return owed_test.findings(job.run, job.bound, cause)
+    settles = tested.document and not (only_required and not required.findings(job.run, job.bound))
+    cause = required.settle(job.run, checked) if settles else ""
+    return required.findings(job.run, job.bound, cause)
 
 
 def _evaluation(job: HostJob, tested: NcclTestResult, describe: bool) -> CheckEvaluation:
@@ -216,12 +216,12 @@ def _test(job: HostJob, options: NcclTestOptions) -> Stages[NcclTestResult]:
     return result
 
 
-def _owed_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
-    """Runs the peer-to-peer test if the host owes it, because of this run or an earlier one, unless no libraries are to
+def _required_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
+    """Runs the peer-to-peer test if it is required, because of this run or an earlier one, unless no libraries are to
     be copied (`none`)."""
-    from rigwright.engine.p2p import required as owed_test
+    from rigwright.engine.p2p import required
 
-    if not owed_test.findings(job.run, job.bound):
+    if not required.findings(job.run, job.bound):
         return NcclTestResult()
     from rigwright.engine.p2p import nccl_test
 

@@ -25,10 +25,10 @@ declared = _DECLARATIONS.get
 class Declaration(Struct, frozen=True, kw_only=True):
     """What an operation declares; `operation` is the decorator.
 
-    `affects_p2p`: after its changes the GPUs may reach each other in another way, so the host owes the
-    peer-to-peer test until it passes.
-    `affects_gpus`: with `affects_p2p`; each GPU by itself may work otherwise too, so a host with a single GPU owes the
-    test as well. `reboots`: its change is the reboot that the changes before it lead to.
+    `affects_p2p`: after its changes the GPUs may reach each other in another way, so the peer-to-peer
+    test is required until it passes.
+    `affects_gpus`: with `affects_p2p`; each GPU by itself may work otherwise too, so a host with a single GPU needs
+    the test as well. `reboots`: its change is the reboot that the changes before it lead to.
     `sets_limits`: it sets the limits of its parameter `limits` on the GPUs.
     `modules`: kernel modules that its changes replace; a host that goes back to what ran before does not load the new
     ones. `momentary`: it reads the clock of this machine, so it may answer otherwise for another host with the same
@@ -42,8 +42,8 @@ class Declaration(Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()
     momentary: bool = False
 
-    def owes_p2p(self, gpus: int | None) -> bool:
-        """Whether a host with so many GPUs (None: not known) owes the peer-to-peer test after its changes."""
+    def requires_p2p_test(self, gpus: int | None) -> bool:
+        """Whether a host with so many GPUs (None: not known) needs the peer-to-peer test after its changes."""
         return self.affects_p2p and (gpus is None or gpus > 1 or (gpus == 1 and self.affects_gpus))
 
     def __call__(self, function: F) -> F:

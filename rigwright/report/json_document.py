@@ -100,7 +100,7 @@ def _of_report(report: HostReport) -> dict[str, Any]:
         ],
         "verdict": plain(report.verdict),
         "problems": [problems.as_json(problem) for problem in report.problems],
-        "owed": _findings(report.owed),
+        "owed": _findings(report.required_tests),
         "findings": _findings(report.findings),
         "facts": {},
         "kept": plain({name: value for name, value in report.kept.items() if name != READINGS}),
@@ -144,16 +144,16 @@ def read_host(host: Host, written: object, exit_code: int) -> HostReport:
         for row in written[key]:
             if not isinstance(row, dict) or {name: type(value) for name, value in row.items()} != kind:
                 raise ValueError(f"{key} with another row")
-    findings, owed = (tuple(Finding(**row) for row in written[key]) for key in ("findings", "owed"))
-    if written["status"] not in get_args(HostStatus) or {one.verdict for one in (*findings, *owed)} - {*VERDICTS}:
+    findings, required = (tuple(Finding(**row) for row in written[key]) for key in ("findings", "owed"))
+    if written["status"] not in get_args(HostStatus) or {one.verdict for one in (*findings, *required)} - {*VERDICTS}:
         raise ValueError("an unknown status or verdict")
     error = written["error"]
     if error is not None and ({type(text) for text in error.values()} != {str} or exit_code not in ERRORS):
         raise ValueError("an unknown error")
     identity = {system.identity.name: MachineIdentity.of(written["identity"])} if written["identity"] else {}
-    results: list[HostResult] = [PlanResult((), written["simulated"], owed)]
+    results: list[HostResult] = [PlanResult((), written["simulated"], required)]
     results += [FactsResult(written["facts"])] if written["facts"] else []
-    results += [CheckResult(findings, owed=owed)] if findings else []
+    results += [CheckResult(findings, required_tests=required)] if findings else []
     results += [MachineResult(written["machine"])] if written["machine"] is not None else []
     results += [result for each in features.parts("result") if (result := each.read(written)) is not None]
     return HostReport(

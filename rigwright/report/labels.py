@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rigwright.checks import VERDICTS
-from rigwright.checks.problems import owed_in_words
+from rigwright.checks.problems import required_in_words
 from rigwright.core import lazy_re
 from rigwright.core.control_characters import harmless
 from rigwright.core.numbers import count
@@ -69,13 +69,13 @@ def count_bad(counts: Mapping[str, int]) -> str:
 
 
 def checks_in_words(report: HostReport) -> str:
-    """`34 checks hold, 1 failed, 2 could not be answered, 1 test is owed`; what there is none of is left out, except
+    """`34 checks hold, 1 failed, 2 could not be answered, 1 test is required`; what there is none of is left out, except
     what holds."""
     holds = f"{count(report.passed, 'check')} {'holds' if report.passed == 1 else 'hold'}"
     words = [holds]
     words += [f"{report.failed} failed"] if report.failed else []
     words += [f"{report.unanswered} could not be answered"] if report.unanswered else []
-    words += [owed_in_words(len(report.owed))] if report.owed else []
+    words += [required_in_words(len(report.required_tests))] if report.required_tests else []
     return ", ".join(words)
 
 

@@ -153,11 +153,11 @@ class Text:
                 self.line(f"\n[bold]{as_is(host_ranges.folded(report.host.name for report in same))}[/]")
             self._plan(same[0])
         self.line(_count(reports))
-        owing: dict[Finding, list[str]] = {}
+        required: dict[Finding, list[str]] = {}
         for report in reports:
-            for finding in report.owed:
-                owing.setdefault(finding, []).append(report.host.name)
-        for finding, names in owing.items():
+            for finding in report.required_tests:
+                required.setdefault(finding, []).append(report.host.name)
+        for finding, names in required.items():
             prefix = f"[bold]{as_is(host_ranges.folded(names))}[/] " if self.many else ""
             self.line(f"{prefix}{VERDICT['warn']} {as_is(finding.subject)}: {as_is(finding.seen)}")
             self._hanging("fix:      ", as_typed(finding.fix))

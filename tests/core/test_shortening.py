@@ -24,9 +24,15 @@ def test_a_list_is_cut_after_an_item(separator: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("owed: after one, two, three", "owed: after one, two, three"),
-        ("owed: after the driver, update-grub, reboot, firmware", "owed: after the driver, update-grub and 2 more"),
-        ("owed: after the driver, update-grub, reboot and 7 more", "owed: after the driver, update-grub and 8 more"),
+        ("required: after one, two, three", "required: after one, two, three"),
+        (
+            "required: after the driver, update-grub, reboot, firmware",
+            "required: after the driver, update-grub and 2 more",
+        ),
+        (
+            "required: after the driver, update-grub, reboot and 7 more",
+            "required: after the driver, update-grub and 8 more",
+        ),
         ("the module is of another version, so nothing\n answers here", "the module is of another version, so..."),
         ("x" * 60, "x" * 37 + "..."),
     ],

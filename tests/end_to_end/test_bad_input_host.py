@@ -74,7 +74,7 @@ def provisioned_disk(bad: str, snapshots: Path, tmp_path_factory: pytest.TempPat
     snapshots.mkdir(mode=0o700, exist_ok=True)
     made = snapshots / f"provisioned-{bad}"
     done = document("provision", "--inventory", host_as(bad, tmp_path_factory.mktemp("whole"), one={}), "--yes")
-    assert only_owes_the_test(done), not_as_wanted(done)
+    assert only_needs_the_test(done), not_as_wanted(done)
     commands.take_snapshot(bad, made)
     boots()
     return made
@@ -550,8 +550,8 @@ class Provision:
         return self.process.returncode, out
 
 
-def only_owes_the_test(done: dict[str, Any]) -> bool:
-    """Whether a run changed the host, and it owes no more than the peer-to-peer test, for which the inventory has no
+def only_needs_the_test(done: dict[str, Any]) -> bool:
+    """Whether a run changed the host, and it needs no more than the peer-to-peer test, for which the inventory has no
     libraries."""
     host = done["hosts"]["one"]
     checks = {finding["check"] for finding in host["owed"]}
@@ -607,7 +607,7 @@ def waits_for_the_job_and_finishes(run: Provision, bad: str, root: Root) -> None
     assert run.process.wait(60) == 0, text
     assert "a job of an earlier run is still at work" in text
     done = json.loads(run.json.read_text())
-    assert only_owes_the_test(done), not_as_wanted(done)
+    assert only_needs_the_test(done), not_as_wanted(done)
     assert done["hosts"]["one"]["rebooted"]
     assert root("dpkg --audit") == ""
     assert "535.261.03" in root("cat /proc/driver/nvidia/version")
@@ -667,7 +667,7 @@ def test_power_cut_in_the_middle_of_the_driver(provisioned: str, root: Root, inv
     assert "run the same command again" in text
     assert root("dpkg --audit") != "", "the cut came too late to prove anything"
     done = document("provision", "--inventory", where, "--yes")
-    assert only_owes_the_test(done), not_as_wanted(done)
+    assert only_needs_the_test(done), not_as_wanted(done)
     assert root("dpkg --audit") == ""
     assert "550.163.01" in root("cat /proc/driver/nvidia/version")
     assert "535" not in root("dpkg-query -W -f '${Package} ${db:Status-Abbrev}\\n' '*nvidia*' | grep ' .i' || :")

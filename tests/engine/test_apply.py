@@ -17,7 +17,7 @@ from rigwright.engine.apply import apply
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.facts import own_programs
-from tests.engine.test_owed_test import Machine
+from tests.engine.test_required_test import Machine
 from tests.ssh.fake_transport import FakeTransport
 
 

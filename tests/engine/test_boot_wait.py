@@ -16,8 +16,8 @@ from rigwright.core.command import Command, Result, command
 from rigwright.core.desired import Reboot
 from rigwright.core.errors import HostError, HostKeyRefused, LoginRefused, NoRoot, RigwrightError, Unreachable
 from rigwright.engine import lease
-from rigwright.engine.apply import _Application
 from rigwright.engine.boot import wait as boot_wait
+from rigwright.engine.boot.reboot import Reboots
 from rigwright.engine.boot.wait import BootWait, Tried
 from rigwright.engine.events import Event, Note
 from rigwright.engine.host_run import HostRun, Options, RunState
@@ -295,10 +295,10 @@ def test_a_connection_that_is_lost_while_the_boot_is_judged_is_made_again(
     wait = waits(world)
     assert wait.until_up(30) == ()
     trials: Any = Trials(wait.run)
-    application = _Application(wait.run, (), (), trials, "")
-    application._becomes_ok = lambda *_args: True  # type: ignore[method-assign]
+    reboots = Reboots(wait.run, wait.held, (), (), trials)
+    reboots._becomes_ok = lambda *_args: True  # type: ignore[method-assign]
     step: Any = None
-    trial, why, kept_out = application._judged(step, wait, ())
+    trial, why, kept_out = reboots._judgement(step, wait, ())
     assert trial is not None
     assert (trial.stage, why, kept_out) == (stage, (), seen)
 
@@ -311,9 +311,8 @@ def test_a_connection_that_is_lost_before_the_order_to_go_back_ends_when_the_hos
     wait = waits(world)
     wait.until_up(30)
     trials: Any = Trials(wait.run, "0 of 4 GPUs answer")
-    application = _Application(wait.run, (), (), trials, "")
-    application.lease = wait.held
-    application._becomes_ok = lambda *_args: True  # type: ignore[method-assign]
+    reboots = Reboots(wait.run, wait.held, (), (), trials)
+    reboots._becomes_ok = lambda *_args: True  # type: ignore[method-assign]
     step: Any = SimpleNamespace(name="Reboot")
     answer = world.answer
 
@@ -324,5 +323,5 @@ def test_a_connection_that_is_lost_before_the_order_to_go_back_ends_when_the_hos
 
     world._answers = lost
     with pytest.raises(HostError, match="the host went back to what ran before: 0 of 4 GPUs answer"):
-        application._judge_trial(step, 900, wait)
+        reboots._judge_trial(step, 900, wait)
     assert 90 <= world.at_s < 115

@@ -156,7 +156,7 @@ def test_what_cannot_go_on_is_refused() -> None:
     with pytest.raises(HostError, match="this command ends with the reboot"):
         continuation.require_possible(run_of(()), due=True)
     with pytest.raises(HostError, match="this command ends with the reboot"):
-        continuation.armed(run_of(()), SHIPPED, "iommu=pt", 200)
+        continuation.arm(run_of(()), SHIPPED, "iommu=pt", 200)
     with pytest.raises(HostError, match="/mnt/usb/rigwright is not there after a reboot: it is on /mnt/usb"):
         continuation.require_possible(run_of(answer="/mnt/usb /mnt/usb/rigwright\n"), due=False)
 
@@ -188,10 +188,10 @@ def test_machines_without_a_boot_of_their_own(
 def test_after_three_boots_no_other_is_ordered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(continuation.VARIABLE, RUN)
     with pytest.raises(HostError, match="it has rebooted 3 times for this"):
-        continuation.armed(run_of(answer="armed\n3\niommu=pt\n"), SHIPPED, "iommu=pt", 200)
-    assert continuation.armed(run_of(answer="armed\n2\niommu=pt\n"), SHIPPED, "iommu=pt", 200)
+        continuation.arm(run_of(answer="armed\n3\niommu=pt\n"), SHIPPED, "iommu=pt", 200)
+    assert continuation.arm(run_of(answer="armed\n2\niommu=pt\n"), SHIPPED, "iommu=pt", 200)
     monkeypatch.delenv(continuation.VARIABLE)
-    assert continuation.armed(run_of(answer="armed\n3\niommu=pt\n"), SHIPPED, "iommu=pt", 200)
+    assert continuation.arm(run_of(answer="armed\n3\niommu=pt\n"), SHIPPED, "iommu=pt", 200)
 
 
 def test_the_environment_after_the_reboot_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_the_environment_after_the_reboot_has_no_secret(monkeypatch: pytest.Monk
 
 
 def test_what_the_plan_says() -> None:
-    assert continuation.told(None) == ""
-    assert "has not ended" in continuation.told(Continuation(True))
+    assert continuation.message(None) == ""
+    assert "has not ended" in continuation.message(Continuation(True))
     ended = fact.parse(Result(0, f"ended\n{RUN}\n2026-11-23 12:41 UTC\n0\ndone and proved\n".encode()))
-    assert f"run {RUN} went on after its reboot: done and proved, 2026-11-23 12:41 UTC" in continuation.told(ended)
+    assert f"run {RUN} went on after its reboot: done and proved, 2026-11-23 12:41 UTC" in continuation.message(ended)

@@ -26,7 +26,7 @@ from rigwright.facts.nccl import p2p_record
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob, run_action
-from tests.engine.test_owed_test import HOST, PLAY, Machine
+from tests.engine.test_required_test import HOST, PLAY, Machine
 from tests.facts.test_past_runs import runs
 
 
@@ -67,12 +67,12 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     return Hosts(tmp_path, monkeypatch)
 
 
-def test_provision_tests_only_what_is_owed(host: Hosts) -> None:
-    assert host.does(actions.provision_host, wheels="").report.owed == ()
+def test_provision_tests_only_what_is_required(host: Hosts) -> None:
+    assert host.does(actions.provision_host, wheels="").report.required_tests == ()
     assert host.tests == []
-    host.machine.owes()
+    host.machine.requires_test()
     job = host.does(actions.provision_host, wheels="none")
-    assert (host.tests, len(job.report.owed), job.report.findings[0].verdict) == ([], 1, "warn")
+    assert (host.tests, len(job.report.required_tests), job.report.findings[0].verdict) == ([], 1, "warn")
     assert (exit_code(job.report), job.report.exit_code) == (2, 0), "provision proved nothing; verify only tells"
     decided = replace(job.report, host=dataclasses.replace(job.report.host, variables={"p2p_wheels": "none"}))
     assert exit_code(decided) == 0, "its owner decided against the test in the inventory"
@@ -80,21 +80,23 @@ def test_provision_tests_only_what_is_owed(host: Hosts) -> None:
         split = replace(job.report, host=dataclasses.replace(job.report.host, variables={"mig": layouts}))
         assert exit_code(split) == code, "with MIG on the test cannot run"
     job = host.does(actions.provision_host, wheels="")
-    assert (len(host.tests), host.tests[0].quick, job.report.owed, host.recorded) == (1, False, (), True)
+    assert (len(host.tests), host.tests[0].quick, job.report.required_tests, host.recorded) == (1, False, (), True)
     assert exit_code(job.report) == 0
     host.does(actions.provision_host, wheels="")
     assert len(host.tests) == 1
 
 
-def test_verify_records_a_full_test_only_where_it_is_owed(host: Hosts) -> None:
+def test_verify_records_a_full_test_only_where_it_is_required(host: Hosts) -> None:
     full = NcclTestOptions(wheels="none")
-    assert host.does(actions.verify_host, test=full).report.owed == ()
+    assert host.does(actions.verify_host, test=full).report.required_tests == ()
     assert not host.machine.folder.exists()
-    host.machine.owes()
-    assert len(host.does(actions.verify_host).report.owed) == 1
-    assert len(host.does(actions.verify_host, test=NcclTestOptions(quick=True, wheels="none")).report.owed) == 1
+    host.machine.requires_test()
+    assert len(host.does(actions.verify_host).report.required_tests) == 1
+    assert (
+        len(host.does(actions.verify_host, test=NcclTestOptions(quick=True, wheels="none")).report.required_tests) == 1
+    )
     job = host.does(actions.verify_host, test=full)
-    assert (job.report.owed, host.recorded) == ((), True)
+    assert (job.report.required_tests, host.recorded) == ((), True)
     assert [options.quick for options in host.tests] == [False, True, False]
 
 
@@ -159,8 +161,8 @@ def test_the_facts_of_checks_come_with_the_plan_of_a_host_that_was_proved(
     assert job.run.transport.round_trips == round_trips
 
 
-def test_a_plan_says_what_is_owed_and_changes_nothing(host: Hosts) -> None:
-    host.machine.owes()
+def test_a_plan_says_what_is_required_and_changes_nothing(host: Hosts) -> None:
+    host.machine.requires_test()
     report = host.does(actions.plan_or_fail).report
-    assert (report.status, len(report.owed), report.findings) == ("ok", 1, ())
+    assert (report.status, len(report.required_tests), report.findings) == ("ok", 1, ())
     assert not host.recorded

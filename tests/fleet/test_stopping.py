@@ -115,9 +115,9 @@ def test_nothing_more_is_begun_on_a_host(gpus: Fleet, capsys: pytest.CaptureFixt
     assert "  not done: gpu1\n" in text
 
 
-@pytest.mark.parametrize(("number", "owed"), [(2, True), (1, False), (0, False)])
-def test_it_names_the_test_that_is_owed_then(
-    gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: int, owed: bool
+@pytest.mark.parametrize(("number", "required"), [(2, True), (1, False), (0, False)])
+def test_it_names_the_test_that_is_required_then(
+    gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: int, required: bool
 ) -> None:
     gpus.gpus = number
     plugins.known("operations")
@@ -132,7 +132,7 @@ def test_it_names_the_test_that_is_owed_then(
     gpus.before = before
     code, text, _ = run(gpus, capsys, host="gpu1")
     assert code == 130
-    assert ("  owed: the peer-to-peer test is still owed by gpu1; the same command runs it\n" in text) is owed
+    assert ("  required: the peer-to-peer test of gpu1; the same command runs it\n" in text) is required
 
 
 def test_what_fails_while_it_is_finished_is_told(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:

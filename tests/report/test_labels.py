@@ -1,4 +1,4 @@
-"""The words for what checks found: what holds, what failed, what could not be answered, and what is owed are counted
+"""The words for what checks found: what holds, what failed, what could not be answered, and what is required are counted
 apart."""
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from rigwright.inventory.model import Host
 from rigwright.report.labels import checks_in_words
 from rigwright.report.terminal import Text
 
-OWED = Finding(
-    "peer-to-peer test", "warn", "owed since 2026-11-22 11:24 UTC by run r1: after [reboot]", fix="invoke provision"
+REQUIRED = Finding(
+    "peer-to-peer test", "warn", "required since 2026-11-22 11:24 UTC by run r1: after [reboot]", fix="invoke provision"
 )
 
 
-def report(*verdicts: Verdict, owed: bool = False, name: str = "h") -> HostReport:
+def report(*verdicts: Verdict, required: bool = False, name: str = "h") -> HostReport:
     """Returns the report of a host with these findings."""
     found = tuple(Finding(f"subject {number}", verdict, "text") for number, verdict in enumerate(verdicts))
-    tests = (OWED,) if owed else ()
-    return HostReport(Host(name, (), {})).with_result(CheckResult((*found, *tests), owed=tests))
+    tests = (REQUIRED,) if required else ()
+    return HostReport(Host(name, (), {})).with_result(CheckResult((*found, *tests), required_tests=tests))
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "owed", "words"),
+    ("verdicts", "required", "words"),
     [
         (("pass", "pass", "warn", "info"), False, "2 checks hold"),
         (("pass",), False, "1 check holds"),
         (("pass", "fail", "unknown", "unknown"), False, "1 check holds, 1 failed, 2 could not be answered"),
-        (("unknown",), True, "0 checks hold, 1 could not be answered, 1 test is owed"),
-        ((), True, "0 checks hold, 1 test is owed"),
+        (("unknown",), True, "0 checks hold, 1 could not be answered, 1 test is required"),
+        ((), True, "0 checks hold, 1 test is required"),
     ],
 )
-def test_three_counts_have_three_words(verdicts: tuple[Verdict, ...], owed: bool, words: str) -> None:
-    assert checks_in_words(report(*verdicts, owed=owed)) == words
+def test_three_counts_have_three_words(verdicts: tuple[Verdict, ...], required: bool, words: str) -> None:
+    assert checks_in_words(report(*verdicts, required=required)) == words
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "owed", "proved"),
+    ("verdicts", "required", "proved"),
     [
         (("pass", "pass", "warn"), False, True),
         (("pass", "fail"), False, False),
@@ -52,42 +52,46 @@ def test_three_counts_have_three_words(verdicts: tuple[Verdict, ...], owed: bool
         ((), False, False),
     ],
 )
-def test_proved_is_said_only_if_every_check_passed(verdicts: tuple[Verdict, ...], owed: bool, proved: bool) -> None:
-    made = report(*verdicts, owed=owed)
+def test_proved_is_said_only_if_every_check_passed(verdicts: tuple[Verdict, ...], required: bool, proved: bool) -> None:
+    made = report(*verdicts, required=required)
     assert ("proved" in closing([made], made.host.name)) == proved
     assert (made.verdict is not None and made.verdict.sentence.startswith("Fit")) == proved
 
 
-def test_the_verdict_counts_an_owed_test_apart_from_the_warnings() -> None:
+def test_the_verdict_counts_a_required_test_apart_from_the_warnings() -> None:
     sentences = [
-        made.verdict and made.verdict.sentence for made in (report("pass", owed=True), report("warn", owed=True))
+        made.verdict and made.verdict.sentence
+        for made in (report("pass", required=True), report("warn", required=True))
     ]
-    assert sentences == ["Not proved: 1 test is owed", "Not proved: 1 test is owed, 1 warning"]
+    assert sentences == ["Not proved: 1 test is required", "Not proved: 1 test is required, 1 warning"]
 
 
-def test_a_plan_names_what_is_owed_once_for_all_hosts_of_it() -> None:
-    reports = [HostReport(Host(name, (), {})).with_result(PlanResult((), owed=(OWED,))) for name in ("gpu1", "gpu2")]
+def test_a_plan_names_what_is_required_once_for_all_hosts_of_it() -> None:
+    reports = [
+        HostReport(Host(name, (), {})).with_result(PlanResult((), required_tests=(REQUIRED,)))
+        for name in ("gpu1", "gpu2")
+    ]
     assert [each.status for each in reports] == ["ok", "ok"]
     stream = io.StringIO()
     Text(stream, "inventory", True).plans(reports)
-    assert stream.getvalue().count("owed since") == 1
+    assert stream.getvalue().count("required since") == 1
     assert (
-        "gpu1, gpu2 warn peer-to-peer test: owed since 2026-11-22 11:24 UTC by run r1: after [reboot]\n"
+        "gpu1, gpu2 warn peer-to-peer test: required since 2026-11-22 11:24 UTC by run r1: after [reboot]\n"
         in stream.getvalue()
     )
     assert "invoke provision" in stream.getvalue()
 
 
-def test_what_the_plan_says_is_owed_is_replaced_by_what_is_owed_after_the_checks() -> None:
-    planned = HostReport(Host("h", (), {})).with_result(PlanResult((), owed=(OWED,)))
-    assert (planned.findings, planned.verdict, planned.owed) == ((), None, (OWED,))
+def test_what_the_plan_says_is_required_is_replaced_by_what_is_required_after_the_checks() -> None:
+    planned = HostReport(Host("h", (), {})).with_result(PlanResult((), required_tests=(REQUIRED,)))
+    assert (planned.findings, planned.verdict, planned.required_tests) == ((), None, (REQUIRED,))
     checked = planned.with_result(CheckResult((Finding("GPUs", "pass", "4"),)))
-    assert (len(checked.findings), checked.owed) == (1, ())
+    assert (len(checked.findings), checked.required_tests) == (1, ())
 
 
 def test_hosts_with_the_same_result_are_shown_as_one() -> None:
     same = [report("pass", "fail", name=f"gpu{number}") for number in range(1, 5)]
-    others = [report("pass", name="a"), report("pass", name="b"), report("pass", "fail", owed=True, name="c")]
+    others = [report("pass", name="a"), report("pass", name="b"), report("pass", "fail", required=True, name="c")]
     groups = provision_hosts._with_one_result([others[0], *same[:2], *others[1:], *same[2:]])
     assert [[each.host.name for each in group] for group in groups] == [
         ["a"], ["b"], ["gpu1", "gpu2", "gpu3", "gpu4"], ["c"],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rigwright.core.change import Change
 from rigwright.engine import lease
-from rigwright.engine.p2p import required as owed_test
+from rigwright.engine.p2p import required
 from rigwright.facts.apt import archive as apt_archive
 from tests.driver.apt_machine import Machine
 from tests.engine.shell_host import Host
@@ -18,7 +18,7 @@ def test_no_other_user_can_open_a_lock(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     host, machine = Host(tmp_path / "host"), Machine(tmp_path / "machine", "ID=debian\nVERSION_ID=12\n", [])
     lease.take(host, "host", "1")
-    assert host.run([owed_test.owing("1", (Change("run", "it", "", ""),))])[0].code == 0
+    assert host.run([required.record_changes("1", (Change("run", "it", "", ""),))])[0].code == 0
     machine.answer(apt_archive.offered(("a",)))
     locks = [*host.lease.parent.glob("*.lock"), *tmp_path.glob("machine/scratch/apt-*/lock")]
     assert sorted(path.name for path in locks) == ["lease.lock", "lock", "p2p-test.lock"]

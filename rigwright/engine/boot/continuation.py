@@ -119,7 +119,7 @@ def require_possible(run: HostRun, due: bool) -> None:
         raise HostError(name, found, "a program that is there after the reboot", fix)
 
 
-def armed(run: HostRun, templates: Templates, why: str, wait_s: float) -> tuple[Command, ...]:
+def arm(run: HostRun, templates: Templates, why: str, wait_s: float) -> tuple[Command, ...]:
     """The commands after which the next boot goes on with this command. Raises HostError after MOST_BOOTS boots.
 
     `why`: what the reboot is for. `wait_s`: so long at most the command waits until the boot is complete.
@@ -161,12 +161,12 @@ def state(run: HostRun) -> Continuation | None:
     return found if isinstance(found, Continuation) else None
 
 
-def cleared() -> Command:
-    """The command that removes a continuation, and what it told."""
+def clear() -> Command:
+    """The command that removes a continuation, and its message."""
     return script(_CLEAR, timeout_s=60)
 
 
-def told(found: object) -> str:
+def message(found: object) -> str:
     """What `plan` says of the continuation; "" for nothing."""
     if not isinstance(found, Continuation):
         return ""

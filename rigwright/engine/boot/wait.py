@@ -18,7 +18,6 @@ from rigwright.core.command import Command, Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostError, HostKeyRefused, LoginRefused, NoRoot, RigwrightError, Unreachable
 from rigwright.engine import lease
-from rigwright.engine.events import Note
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import system
 from rigwright.facts.kernel import TRIAL_WORDS
@@ -174,7 +173,7 @@ class BootWait:
 
     def __init__(self, run: HostRun, held: lease.Lease, before: str, limit_s: int, tried: Tried | None = None) -> None:
         self.run, self.held, self.before, self.limit_s, self.tried = run, held, before, limit_s, tried
-        self.seen = Sightings(lambda text: run.emit(Note(run.host.name, text)))
+        self.seen = Sightings(run.note)
         self.ends_at = self.seen.began + limit_s
         self.down_at: float | None = None
         self.goes_back_at: float | None = None
@@ -205,7 +204,7 @@ class BootWait:
 
     def again(self, lost: RigwrightError, up_s: float) -> tuple[str, ...]:
         """As `until_up`, after a connection to a boot that is tried was lost."""
-        self.run.emit(Note(self.run.host.name, f"{lost.brief}{self._rest()}"))
+        self.run.note(f"{lost.brief}{self._rest()}")
         self.seen.forget(lost.brief)
         return self.until_up(up_s)
 
@@ -231,7 +230,7 @@ class BootWait:
         return seen.refusal is None and self._is_other(seen.boot)
 
     def _await_systemd(self, up_s: float) -> None:
-        self.run.emit(Note(self.run.host.name, f"back after {time.monotonic() - self.seen.began:.0f} s"))
+        self.run.note(f"back after {time.monotonic() - self.seen.began:.0f} s")
         self.run.store.forget()
         up = script(f"timeout {up_s:g} systemctl is-system-running --wait || :", timeout_s=up_s + 10)
         self.run.transport.run([up])

@@ -1,13 +1,11 @@
-"""Which changes make the peer-to-peer test owed on a host, until it passes. The host remembers them in
-/var/lib/rigwright.
+"""Which changes require the peer-to-peer test on a host, until it passes. The host records them in /var/lib/rigwright.
 
 A change is written there before it is made, together with it. A passed test removes what was written before it began,
-and records what it tested: a GPU, a driver or a firmware that differs later makes the test owed again.
+and records what it tested: a GPU, a driver or a firmware that differs later requires the test again.
 
-A host without GPUs owes no test: there is nothing that could be tested. One with a single GPU owes it after changes
-that affect that GPU by itself, as a driver does, and not after those that only affect the way from one GPU to another,
-as the kernel command line does. The record has all of them, and a host that has more GPUs later owes the test after
-those.
+A host without GPUs needs no test. A host with a single GPU needs it after changes that affect that GPU by itself, such
+as a driver, and not after those that only affect the way from one GPU to another, such as the kernel command line. The
+record has all changes, and a host that has more GPUs later needs the test after all of them.
 """
 
 from __future__ import annotations
@@ -31,23 +29,23 @@ from rigwright.engine.report import FAILS
 from rigwright.facts import Fact, Unavailable, Unreadable, driver, pci, system
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.nccl import p2p_record
-from rigwright.facts.nccl.p2p_record import LOCK, MOST_CHARACTERS, MOST_LINES, OWED, PASSED, Owing, Passed, Record
+from rigwright.facts.nccl.p2p_record import LOCK, PASSED, REQUIRED, Passed, Record, RequiredTest
 
 FACTS: tuple[Fact[Any], ...] = (p2p_record.record, pci.gpus, system.firmware, gpu.gpus, driver.loaded_version)
-"""The facts that say whether the test is owed."""
+"""The facts that say whether the test is required."""
 
 SHOWN = 6
 """The number of changes that a warning names."""
 
 _LOCKED = f"umask 022; mkdir -p {STATE} && cd {STATE} && {{ umask 077; exec 9>{LOCK}; umask 022; }} && flock -w 10 9 || exit 1\n"
-_OWE = f"""
-{{ head -c 60000 {OWED} 2>/dev/null | head -n {MOST_LINES - 1}; printf '%s\\n' "$1"; }} >{OWED}.new &&
-  sync {OWED}.new && mv -T {OWED}.new {OWED} && sync .
+_REQUIRE = f"""
+{{ head -c 60000 {REQUIRED} 2>/dev/null | head -n {p2p_record.MOST_LINES - 1}; printf '%s\\n' "$1"; }} >{REQUIRED}.new &&
+  sync {REQUIRED}.new && mv -T {REQUIRED}.new {REQUIRED} && sync .
 """
-_PAY = f"""
+_PASS = f"""
 printf '%s\\n' "$1" >{PASSED}.new && sync {PASSED}.new && mv -T {PASSED}.new {PASSED} || exit 1
-[ -e {OWED} ] || exit 0
-[ "$(sha256sum <{OWED} | cut -c 1-64)" != "$2" ] || rm -f {OWED}
+[ -e {REQUIRED} ] || exit 0
+[ "$(sha256sum <{REQUIRED} | cut -c 1-64)" != "$2" ] || rm -f {REQUIRED}
 sync .
 """
 
@@ -62,28 +60,27 @@ def concerns(play: BoundPlaybook) -> bool:
     )
 
 
-def owing(run_id: str, changes: Sequence[Change], *, single: bool = True) -> Command:
-    """The command that writes on the host that the changes of a step make the test owed; the last one stands for all.
+def record_changes(run_id: str, changes: Sequence[Change], *, single: bool = True) -> Command:
+    """The command that records on the host that the changes of a step require the test; only the last one is named.
 
     `single`: whether they affect a single GPU by itself.
     """
     last = changes[-1]
     after = one_line(f"{last.action} {last.subject}" if last.action == "remove" else last.subject)
-    return script(
-        _LOCKED + _OWE, json.dumps(asdict(Owing(_now(), run_id, after[:MOST_CHARACTERS], single))), timeout_s=60
-    )
+    entry = asdict(RequiredTest(_now(), run_id, after[: p2p_record.MOST_CHARACTERS], single))
+    return script(_LOCKED + _REQUIRE, json.dumps(entry), timeout_s=60)
 
 
 def reasons(run: HostRun) -> tuple[str, ...]:
-    """After what the test is owed on a host, the first change first; reads FACTS when they are not known. () when it is
-    not owed."""
+    """The changes after which the test is required on a host, the first one first; () if it is not required. Reads
+    FACTS that are not known."""
     run.read_unknown(FACTS)
     record = _known(run, p2p_record.record)
     if gpu_count(run) == 0:
         return ()
     if not isinstance(record, Record):
         return (f"a record that cannot be read ({run.store.known[p2p_record.record]})",)
-    texts = [entry.after for entry in _owed(run, record)]
+    texts = [entry.after for entry in _required_tests(run, record)]
     texts += [f"a record in {STATE} that is damaged"] if record.damaged else []
     return tuple(dict.fromkeys((*texts, *(_differences(run, record.passed) if record.passed else ()))))
 
@@ -95,10 +92,10 @@ def gpu_count(run: HostRun) -> int | None:
     return None if gpus is None else max(len(gpus), len(_known(run, gpu.gpus) or ()))
 
 
-def _owed(run: HostRun, record: Record) -> list[Owing]:
-    """The changes of the record after which this host owes the test."""
+def _required_tests(run: HostRun, record: Record) -> list[RequiredTest]:
+    """The entries of the record that require the test of this host."""
     single = gpu_count(run) == 1
-    return [entry for entry in record.owed if entry.single or not single]
+    return [entry for entry in record.required if entry.single or not single]
 
 
 def _differences(run: HostRun, passed: Passed) -> list[str]:
@@ -118,20 +115,20 @@ def _differences(run: HostRun, passed: Passed) -> list[str]:
 
 
 def findings(run: HostRun, play: BoundPlaybook, cause: str = "") -> tuple[Finding, ...]:
-    """The warning that the test is owed; () when it is not owed, or when the play does not concern it. `cause`: as
-    `settle` returns it."""
+    """The warning that the test is required; () if it is not, or if the play does not concern it. `cause`: as `settle`
+    returns it."""
     if not concerns(play) or not (after := reasons(run)):
         return ()
     from rigwright.checks import p2p
 
     record = _known(run, p2p_record.record)
     since = ""
-    if isinstance(record, Record) and (owed := _owed(run, record)):
-        since = f" since {_minute(owed[0].since)} by run {owed[0].run}"
+    if isinstance(record, Record) and (tests := _required_tests(run, record)):
+        since = f" since {_minute(tests[0].since)} by run {tests[0].run}"
     elif isinstance(record, Record) and record.passed:
         since = f", last passed {_minute(record.passed.at)} in run {record.passed.run}"
     more = f" and {len(after) - SHOWN} more" if len(after) > SHOWN else ""
-    seen = f"owed{since}: after {', '.join(after[:SHOWN])}{more}"
+    seen = f"required{since}: after {', '.join(after[:SHOWN])}{more}"
     fix = "invoke provision, which runs it"
     if play.desired.p2p_wheels == "none":
         fix = "invoke verify --tags p2p --wheels fetch, which runs it; p2p_wheels is none, so provision does not"
@@ -142,11 +139,10 @@ def findings(run: HostRun, play: BoundPlaybook, cause: str = "") -> tuple[Findin
 
 
 def settle(run: HostRun, judged: Sequence[Finding]) -> str:
-    """Writes on the host that the full test passed, if the findings of this run say so; then the test is no longer
-    owed.
+    """Records on the host that the full test passed, if the findings of this run say so. It is no longer required then,
+    except by a change that another run made after this run read the record.
 
-    A change that another run made after this run read the record stays owed. Returns why the host could not write it,
-    else "".
+    Returns why the host could not write it, otherwise "".
     """
     from rigwright.facts.nccl import p2p_test as nccl
 
@@ -158,9 +154,9 @@ def settle(run: HostRun, judged: Sequence[Finding]) -> str:
     gpus = [f"{bus_id(card.bus_id)} {card.uuid}" for card in document.gpus if card.bus_id and card.uuid]
     version = _version(firmware) if firmware else ""
     driver_version = document.versions.driver or ""
-    entry = asdict(Passed(_now(), run.options.run_id, driver_version, version, tuple(gpus[:MOST_LINES])))
+    entry = asdict(Passed(_now(), run.options.run_id, driver_version, version, tuple(gpus[: p2p_record.MOST_LINES])))
     checksum = record.checksum if isinstance(record, Record) else ""
-    written = run.transport.run([script(_LOCKED + _PAY, json.dumps(entry), checksum, timeout_s=60)])[0]
+    written = run.transport.run([script(_LOCKED + _PASS, json.dumps(entry), checksum, timeout_s=60)])[0]
     run.read((p2p_record.record,))
     return (
         "" if written.code == 0 else one_line(f"it passed, and {STATE} cannot be written: {written.error_text}")[:300]
@@ -180,7 +176,9 @@ def _known(run: HostRun, fact: Fact[Any]) -> Any:
 
 
 def _version(firmware: system.Firmware) -> str:
-    return " ".join(word for word in (firmware.vendor, firmware.version, firmware.date) if word)[:MOST_CHARACTERS]
+    return " ".join(word for word in (firmware.vendor, firmware.version, firmware.date) if word)[
+        : p2p_record.MOST_CHARACTERS
+    ]
 
 
 def _now() -> str:

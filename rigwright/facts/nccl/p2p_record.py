@@ -1,5 +1,5 @@
-"""The host's own record of the peer-to-peer test: the changes after which it has not passed yet, and the last run that
-it passed in."""
+"""The host's own record of the peer-to-peer test: the changes after which it has not passed yet, and the last run in
+which it passed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rigwright.facts import Fact
 
 T = TypeVar("T")
 
-OWED, PASSED, LOCK = "p2p-test.owed", "p2p-test.passed", "p2p-test.lock"
-"""Names in STATE: a line of JSON for each change that makes the test owed; one line about the last passed test; a lock
-for both."""
+REQUIRED, PASSED, LOCK = "p2p-test.owed", "p2p-test.passed", "p2p-test.lock"
+"""Files in STATE: a line of JSON for each change that requires the test; one line about the last passed test; a lock for
+both."""
 
 MOST_LINES = 64
 MOST_CHARACTERS = 200
@@ -29,11 +29,10 @@ MOST_CHARACTERS = 200
 _TIME = lazy_re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
 
 
-class Owing(Struct, frozen=True):
-    """A change that makes the test owed: `since`, the time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the
-    change.
+class RequiredTest(Struct, frozen=True):
+    """A test that a change requires: `since`, its time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the change.
 
-    `single`: whether a host with a single GPU owes the test after it, too; older versions did not write it.
+    `single`: whether a host with a single GPU needs the test, too; older versions did not write it.
     """
 
     since: str
@@ -61,11 +60,11 @@ class Passed(Struct, frozen=True):
 class Record(Struct, frozen=True):
     """What the host remembers of the test.
 
-    `damaged`: whether something in the record could not be read. `checksum` of the owed changes as they were read, ""
-    for none.
+    `damaged`: whether something in the record could not be read. `checksum` of the required tests as they were
+    read, "" without any.
     """
 
-    owed: tuple[Owing, ...] = ()
+    required: tuple[RequiredTest, ...] = ()
     passed: Passed | None = None
     damaged: bool = False
     checksum: str = ""
@@ -78,9 +77,9 @@ def _require_time(text: str) -> None:
 
 _READ = f"""
 echo record; cd {STATE} 2>/dev/null || exit 0
-if [ -f {OWED} ]; then sha256sum <{OWED} | cut -c 1-64; else echo; fi
+if [ -f {REQUIRED} ]; then sha256sum <{REQUIRED} | cut -c 1-64; else echo; fi
 if [ -f {PASSED} ]; then echo "$(head -c 16384 {PASSED} | tr -d '\\000' | head -n 1)"; else echo; fi
-if [ -f {OWED} ]; then head -c 65536 {OWED}; fi
+if [ -f {REQUIRED} ]; then head -c 65536 {REQUIRED}; fi
 """
 
 
@@ -92,10 +91,10 @@ def _record(result: Result) -> Record:
     if checksum and not re.fullmatch("[0-9a-f]{64}", checksum):
         raise ValueError(f"{checksum[:80]!r} is no checksum")
     written = [line for line in lines if line.strip()]
-    owed = [entry for line in written[:MOST_LINES] if (entry := _entry(line, Owing))]
+    required = [entry for line in written[:MOST_LINES] if (entry := _entry(line, RequiredTest))]
     passed = _entry(last, Passed) if last else None
-    damaged = len(owed) < len(written) or bool(last and passed is None) or bool(checksum and not written)
-    return Record(tuple(owed), passed, damaged, checksum)
+    damaged = len(required) < len(written) or bool(last and passed is None) or bool(checksum and not written)
+    return Record(tuple(required), passed, damaged, checksum)
 
 
 def _entry(line: str, kind: type[T]) -> T | None:

@@ -43,7 +43,7 @@ def _judge(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
         job.merge(MeasuredGpus(measured))
         slow = speed_rank.findings(job.host.name, measured)
         if slow and job.report.error is None:
-            job.merge(CheckResult(ranked((*job.report.findings, *slow)), owed=job.report.owed))
+            job.merge(CheckResult(ranked((*job.report.findings, *slow)), required_tests=job.report.required_tests))
         if job.report.error is None:
             text.verdict(job.report)
             text.findings(job.report) if options.findings else text.problems(job.report)

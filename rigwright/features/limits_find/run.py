@@ -16,7 +16,6 @@ from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreac
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.core.numbers import count
 from rigwright.engine import onhost_program, own_programs
-from rigwright.engine.events import Note
 from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.host_variables import HostVariables
@@ -132,7 +131,7 @@ def _put_back(run: HostRun) -> bool:
         fix = f"invoke verify --host {run.host.name}; {_again(run)} sets those of the inventory"
         raise HostError(run.host.name, found, "GPUs that take a limit", fix)
     if answer.code == 0:
-        run.emit(Note(run.host.name, "an earlier sweep ended without its limits put back; that is done now"))
+        run.note("an earlier sweep ended without its limits put back; that is done now")
     return answer.code == 0
 
 
@@ -463,7 +462,7 @@ def _prove(run: HostRun, planned: SweepPlan, options: SweepOptions, error: Rigwr
         )
     if error is not None:
         error.found = f"{error.found}; the limits are as before"
-        run.emit(Note(run.host.name, "the limits of the GPUs are as before"))
+        run.note("the limits of the GPUs are as before")
 
 
 def _again(run: HostRun) -> str:

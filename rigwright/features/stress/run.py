@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable
 from rigwright.engine import onhost_program
-from rigwright.engine.events import Note
 from rigwright.engine.gpu_use import gpu_use, mig_use
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
@@ -104,7 +103,7 @@ def recorded(run: HostRun, limit_s: int) -> Iterator[str]:
     try:
         folder = recorder.start(run, limit_s, idle_s=LEFT_S)
     except HostError as error:
-        run.emit(Note(run.host.name, f"without a recorder: {error.found}"))
+        run.note(f"without a recorder: {error.found}")
         yield ""
         return
     try:

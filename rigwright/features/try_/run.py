@@ -187,7 +187,7 @@ def _joined(first: ApplyResult, second: ApplyResult) -> ApplyResult:
 
 
 def prove_back(job: HostJob, options: MeasurementOptions) -> Iterator[HostResult]:
-    """Proves that the host is as the inventory says, with the checks and the test that is owed. Raises HostError when
+    """Proves that the host is as the inventory says, with the checks and the required test. Raises HostError when
     it is not."""
     begun = job.report.last(Attempt)
     steps = job.run.planned(job.bound.steps)

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rigwright.core.command import Command
-from rigwright.engine import events, host_run, jobs, onhost_program, run_record
-from rigwright.engine.apply import _Application
+from rigwright.engine import events, host_run, jobs, leased_commands, onhost_program, run_record
 from rigwright.engine.boot import trial
 from rigwright.engine.boot.wait import BootWait, Look
+from rigwright.engine.lease import Lease
 from rigwright.engine.onhost_program import OnhostProgram
-from rigwright.engine.p2p import required as owed_test
+from rigwright.engine.p2p import required
 from rigwright.features.recorder import recorder
 
 
@@ -85,21 +85,22 @@ class _Places:
 
 
 def _patch(places: _Places) -> None:
-    emit, batch, is_back = host_run.HostRun.emit, _Application._run_batch, BootWait._is_back
-    before, owing, keep, run_program = run_record.before, owed_test.owing, trial.Trials.keep, onhost_program.run
+    emit, batch, is_back = host_run.HostRun.emit, leased_commands.run_batch, BootWait._is_back
+    before, record_changes = run_record.before, required.record_changes
+    keep, run_program = trial.Trials.keep, onhost_program.run
     records: list[Command] = []  # what a run writes down before a change: not always in a script of its own
 
     def told_emit(run: host_run.HostRun, event: events.Event) -> None:
         emit(run, event)
         places.event(event)
 
-    def told_batch(self: _Application, step: str, commands: list[Any], *more: Any) -> None:
+    def told_batch(held: Lease, step: str, commands: list[Any], *more: Any) -> None:
         if commands and all(any(one is other for other in records) for one in commands):
             places.stop("records")
-            batch(self, step, commands, *more)
+            batch(held, step, commands, *more)
             places.stop("recorded")
         elif commands:
-            places.around(batch)(self, step, commands, *more)
+            places.around(batch)(held, step, commands, *more)
 
     def told_before(*args: Any, **named: Any) -> tuple[Command, ...]:
         found = before(*args, **named)
@@ -111,8 +112,8 @@ def _patch(places: _Places) -> None:
         records.extend(found)
         return found
 
-    def told_owing(*args: Any, **options: Any) -> Command:
-        records.append(owing(*args, **options))
+    def told_changes(*args: Any, **options: Any) -> Command:
+        records.append(record_changes(*args, **options))
         return records[-1]
 
     def told_back(self: BootWait, seen: Look) -> bool:
@@ -131,10 +132,10 @@ def _patch(places: _Places) -> None:
 
     for owner, name, told in (
         (host_run.HostRun, "emit", told_emit),
-        (_Application, "_run_batch", told_batch),
+        (leased_commands, "run_batch", told_batch),
         (BootWait, "_is_back", told_back),
         (run_record, "before", told_before),
-        (owed_test, "owing", told_owing),
+        (required, "record_changes", told_changes),
         (trial.Trials, "keep", told_keep),
         (jobs, "run", places.around(jobs.run)),
         (onhost_program, "run", told_program),

@@ -1,4 +1,4 @@
-"""The record of an owed peer-to-peer test: its scripts run in a shell, with a temporary folder in place of the
+"""The record of an required peer-to-peer test: its scripts run in a shell, with a temporary folder in place of the
 host's."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rigwright.core.mig import Mig
 from rigwright.engine import plugins
 from rigwright.engine.apply import apply
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.engine.p2p import required as owed_test
+from rigwright.engine.p2p import required
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.facts import driver, pci, system
@@ -77,14 +77,14 @@ class Machine:
         transport: Any = FakeTransport(self.answer)
         return HostRun(HOST, transport, Options(run_id), lambda _: None, RunState(threading.Semaphore()))
 
-    def owes(self, change: Change = DRIVER, run_id: str = "20261122-1", single: bool = True) -> None:
+    def requires_test(self, change: Change = DRIVER, run_id: str = "20261122-1", single: bool = True) -> None:
         """Runs the command that goes with a change."""
-        assert self.answer(owed_test.owing(run_id, (change,), single=single)).code == 0
+        assert self.answer(required.record_changes(run_id, (change,), single=single)).code == 0
 
     def tests(self, run: HostRun, judged: tuple[Finding, ...] = (PASS,), **changed: Any) -> str:
         """Settles the test of the run with the machine's document."""
         run.store.known[nccl.tested] = self.document(**changed)
-        return owed_test.settle(run, judged)
+        return required.settle(run, judged)
 
     def document(self, **changed: Any) -> nccl.Document:
         """The document of a full test of the GPUs that the machine has."""
@@ -103,27 +103,27 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "rigwright")
 
 
-def owed(run: HostRun) -> list[str]:
-    """Returns the text of the warning, none when nothing is owed."""
-    return [finding.seen for finding in owed_test.findings(run, PLAY)]
+def warnings(run: HostRun) -> list[str]:
+    """Returns the text of the warning that a test is required, [] without one."""
+    return [finding.seen for finding in required.findings(run, PLAY)]
 
 
-def test_nothing_is_owed_before_the_first_change(machine: Machine) -> None:
-    assert owed(machine.run()) == []
+def test_nothing_is_required_before_the_first_change(machine: Machine) -> None:
+    assert warnings(machine.run()) == []
     assert not machine.folder.exists()
 
 
-def test_a_change_is_owed_until_a_test_passes(machine: Machine) -> None:
-    machine.owes()
+def test_a_test_is_required_until_a_test_passes(machine: Machine) -> None:
+    machine.requires_test()
     run = machine.run("20261122-2")
-    (finding,) = owed_test.findings(run, PLAY)
+    (finding,) = required.findings(run, PLAY)
     assert finding.verdict == "warn"
-    assert finding.seen.startswith("owed since 20")
+    assert finding.seen.startswith("required since 20")
     assert finding.seen.endswith(" UTC by run 20261122-1: after driver 535.261.03 (12 packages)")
     assert finding.fix == "invoke provision, which runs it"
     assert machine.tests(run) == ""
-    assert owed(run) == []
-    assert owed(machine.run()) == []
+    assert warnings(run) == []
+    assert warnings(machine.run()) == []
 
 
 @pytest.mark.parametrize(
@@ -137,184 +137,186 @@ def test_a_change_is_owed_until_a_test_passes(machine: Machine) -> None:
         ((PASS,), {"outcome": "could not run"}),
     ],
 )
-def test_only_a_full_test_that_passed_pays(machine: Machine, judged: tuple[Finding, ...], changed: Any) -> None:
-    machine.owes()
+def test_only_a_full_test_that_passed_counts(machine: Machine, judged: tuple[Finding, ...], changed: Any) -> None:
+    machine.requires_test()
     run = machine.run()
-    before = owed(run)
+    before = warnings(run)
     machine.tests(run, judged, **changed)
-    assert owed(run) == before != []
+    assert warnings(run) == before != []
     assert not (machine.folder / p2p_record.PASSED).exists()
 
 
-def test_a_failure_elsewhere_does_not_keep_the_test_owed(machine: Machine) -> None:
-    machine.owes()
+def test_a_failure_elsewhere_does_not_keep_the_test_warnings(machine: Machine) -> None:
+    machine.requires_test()
     run = machine.run()
-    owed(run)
+    warnings(run)
     machine.tests(run, (PASS, Finding("GPUs", "fail", "3", check="gpu.present")))
-    assert owed(run) == []
+    assert warnings(run) == []
 
 
-def test_two_runs_owe_the_same_test(machine: Machine) -> None:
-    machine.owes(run_id="20261122-1")
-    machine.owes(run_id="20261122-2")
-    machine.owes(Change("run", "reboot", "driver", "a boot"), run_id="20261122-2")
+def test_two_runs_require_the_same_test(machine: Machine) -> None:
+    machine.requires_test(run_id="20261122-1")
+    machine.requires_test(run_id="20261122-2")
+    machine.requires_test(Change("run", "reboot", "driver", "a boot"), run_id="20261122-2")
     run = machine.run("20261122-3")
-    (text,) = owed(run)
+    (text,) = warnings(run)
     assert text.endswith("by run 20261122-1: after driver 535.261.03 (12 packages), reboot")
     machine.tests(run)
-    assert owed(machine.run()) == []
+    assert warnings(machine.run()) == []
 
 
-def test_what_another_run_changed_during_the_test_stays_owed(machine: Machine) -> None:
-    machine.owes()
+def test_what_another_run_changed_during_the_test_stays_warnings(machine: Machine) -> None:
+    machine.requires_test()
     run = machine.run()
-    owed(run)
-    machine.owes(run_id="20261122-9")
+    warnings(run)
+    machine.requires_test(run_id="20261122-9")
     machine.tests(run)
-    assert len(owed(run)) == 1
+    assert len(warnings(run)) == 1
     again = machine.run()
-    owed(again)
+    warnings(again)
     machine.tests(again)
-    assert owed(again) == []
+    assert warnings(again) == []
 
 
 def test_a_card_that_moved_a_driver_and_a_firmware(machine: Machine) -> None:
     run = machine.run("20261122-1")
-    owed(run)
+    warnings(run)
     machine.tests(run)
-    assert owed(machine.run()) == []
+    assert warnings(machine.run()) == []
     machine.uuids = {"06": "GPU-b", "07": "GPU-a"}
-    (text,) = owed(machine.run())
+    (text,) = warnings(machine.run())
     assert text.endswith(
         " in run 20261122-1: after a GPU moved from 0000:07:00.0 to 0000:06:00.0, a GPU moved from 0000:06:00.0 to 0000:07:00.0"
     )
     machine.uuids = {"06": "GPU-a", "07": "GPU-c"}
-    assert owed(machine.run())[0].endswith(": after another GPU at 0000:07:00.0")
+    assert warnings(machine.run())[0].endswith(": after another GPU at 0000:07:00.0")
     machine.uuids = {"06": "GPU-a"}
-    assert owed(machine.run()) == [], "a missing GPU is a finding of its own"
+    assert warnings(machine.run()) == [], "a missing GPU is a finding of its own"
     machine.version = "535.274.02"
     machine.bios = "R26"
-    text = owed(machine.run())[0]
+    text = warnings(machine.run())[0]
     assert "after driver 535.274.02 in place of 535.261.03, firmware AMI R26 09/14/2021 in place of AMI R25" in text
     run = machine.run()
-    owed(run)
+    warnings(run)
     machine.tests(run)
-    assert owed(machine.run()) == []
+    assert warnings(machine.run()) == []
 
 
-def test_a_host_without_gpus_owes_nothing_until_it_has_some(machine: Machine) -> None:
+def test_a_host_without_gpus_needs_no_test_until_it_has_some(machine: Machine) -> None:
     machine.uuids = {}
-    machine.owes()
-    machine.owes(CMDLINE, single=False)
-    (machine.folder / p2p_record.OWED).open("a").write("damaged\n")
-    assert owed(machine.run()) == []
+    machine.requires_test()
+    machine.requires_test(CMDLINE, single=False)
+    (machine.folder / p2p_record.REQUIRED).open("a").write("damaged\n")
+    assert warnings(machine.run()) == []
     machine.uuids = {"06": "GPU-a", "07": "GPU-b"}
-    (text,) = owed(machine.run())
+    (text,) = warnings(machine.run())
     assert text.endswith(
         ": after driver 535.261.03 (12 packages), kernel command line, a record in /var/lib/rigwright that is damaged"
     )
 
 
-def test_a_host_with_a_single_gpu_owes_it_after_a_driver_but_not_after_a_kernel_command_line(machine: Machine) -> None:
+def test_a_host_with_a_single_gpu_needs_it_after_a_driver_but_not_after_a_kernel_command_line(machine: Machine) -> None:
     machine.uuids = {"06": "GPU-a"}
-    machine.owes(CMDLINE, run_id="20261122-1", single=False)
-    assert owed(machine.run()) == []
-    machine.owes(run_id="20261122-2")
-    (text,) = owed(machine.run())
+    machine.requires_test(CMDLINE, run_id="20261122-1", single=False)
+    assert warnings(machine.run()) == []
+    machine.requires_test(run_id="20261122-2")
+    (text,) = warnings(machine.run())
     assert text.endswith(" by run 20261122-2: after driver 535.261.03 (12 packages)")
     machine.uuids["07"] = "GPU-b"
-    (text,) = owed(machine.run())
+    (text,) = warnings(machine.run())
     assert text.endswith(" by run 20261122-1: after kernel command line, driver 535.261.03 (12 packages)")
 
 
 def test_gpus_that_only_the_driver_has_count_too(machine: Machine) -> None:
     """As in a virtual machine that shows no GPU on its PCI bus."""
-    machine.owes(CMDLINE, single=False)
+    machine.requires_test(CMDLINE, single=False)
     machine.on_the_bus = False
-    assert len(owed(machine.run())) == 1
+    assert len(warnings(machine.run())) == 1
 
 
-def test_a_record_of_an_older_version_is_owed_with_a_single_gpu(machine: Machine) -> None:
+def test_a_record_of_an_older_version_counts_with_a_single_gpu(machine: Machine) -> None:
     machine.uuids = {"06": "GPU-a"}
     machine.folder.mkdir()
     old = {"since": "2026-11-22T11:24:32Z", "run": "20261122-1", "after": "kernel command line"}
-    (machine.folder / p2p_record.OWED).write_text(json.dumps(old) + "\n")
-    assert owed(machine.run()) == ["owed since 2026-11-22 11:24 UTC by run 20261122-1: after kernel command line"]
+    (machine.folder / p2p_record.REQUIRED).write_text(json.dumps(old) + "\n")
+    assert warnings(machine.run()) == [
+        "required since 2026-11-22 11:24 UTC by run 20261122-1: after kernel command line"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("plugin", "owes"),
+    ("plugin", "requires"),
     [("driver.installed", [0, 1, 1, 1]), ("grub.cmdline", [0, 0, 1, 1]), ("limits.applied", [0] * 4)],
 )
-def test_what_an_operation_declares(plugin: str, owes: list[int]) -> None:
+def test_what_an_operation_declares(plugin: str, requires: list[int]) -> None:
     plugins.known("operations")
     declared = operations.declared(plugin)
     assert declared
-    assert [declared.owes_p2p(gpus) for gpus in (0, 1, 2, None)] == owes
+    assert [declared.requires_p2p_test(gpus) for gpus in (0, 1, 2, None)] == requires
 
 
 @pytest.mark.parametrize("content", [b"\xff\x00\x1b[2J{" * 30000, b"", b"null\n", b"[" * 70000, b'{"since": 1}\n'])
-def test_a_damaged_record_is_owed_and_paid_by_a_test(machine: Machine, content: bytes) -> None:
+def test_a_damaged_record_requires_a_test(machine: Machine, content: bytes) -> None:
     machine.folder.mkdir()
-    (machine.folder / p2p_record.OWED).write_bytes(content)
-    machine.owes()
+    (machine.folder / p2p_record.REQUIRED).write_bytes(content)
+    machine.requires_test()
     run = machine.run()
-    (text,) = owed(run)
+    (text,) = warnings(run)
     assert text.isprintable()
     assert len(text) < 400
     machine.tests(run)
-    assert owed(machine.run()) == []
+    assert warnings(machine.run()) == []
 
 
 def test_the_record_does_not_grow_without_end(machine: Machine) -> None:
     for number in range(p2p_record.MOST_LINES + 6):
-        machine.owes(run_id=f"r{number}")
-    lines = (machine.folder / p2p_record.OWED).read_text().splitlines()
+        machine.requires_test(run_id=f"r{number}")
+    lines = (machine.folder / p2p_record.REQUIRED).read_text().splitlines()
     assert len(lines) == p2p_record.MOST_LINES
     assert [json.loads(lines[at])["run"] for at in (0, -1)] == ["r0", f"r{p2p_record.MOST_LINES + 5}"]
 
 
-def test_a_test_whose_result_cannot_be_written_stays_owed(machine: Machine) -> None:
-    machine.owes()
+def test_a_test_whose_result_cannot_be_written_stays_warnings(machine: Machine) -> None:
+    machine.requires_test()
     run = machine.run()
-    owed(run)
+    warnings(run)
     (machine.folder / f"{p2p_record.PASSED}.new").mkdir()
     cause = machine.tests(run)
     assert cause.startswith("it passed, and /var/lib/rigwright cannot be written: ")
-    (finding,) = owed_test.findings(run, PLAY, cause)
+    (finding,) = required.findings(run, PLAY, cause)
     assert finding.cause == cause
 
 
 def test_an_inventory_without_libraries_gets_another_fix(machine: Machine) -> None:
-    machine.owes()
+    machine.requires_test()
     play = replace(PLAY, desired=Desired(p2p_wheels="none"))
-    (finding,) = owed_test.findings(machine.run(), play)
+    (finding,) = required.findings(machine.run(), play)
     assert finding.fix.startswith("invoke verify --tags p2p --wheels fetch")
 
 
 def test_an_inventory_that_splits_gpus_says_how_the_test_can_run(machine: Machine) -> None:
-    machine.owes()
+    machine.requires_test()
     split = replace(PLAY, desired=Desired(mig=Mig(gpus={"all": ("3g.20gb",)})))
-    (finding,) = owed_test.findings(machine.run(), split)
+    (finding,) = required.findings(machine.run(), split)
     assert finding.fix.startswith("mig: off in the inventory, then invoke provision, which runs it")
     off = replace(PLAY, desired=Desired(mig=Mig(enabled=False)))
-    (finding,) = owed_test.findings(machine.run(), off)
+    (finding,) = required.findings(machine.run(), off)
     assert finding.fix == "invoke provision, which runs it"
 
 
 def test_a_play_that_does_not_concern_it_reads_nothing(machine: Machine) -> None:
-    machine.owes()
+    machine.requires_test()
     run = machine.run()
-    assert owed_test.findings(run, BoundPlaybook(HOST, (), ())) == ()
+    assert required.findings(run, BoundPlaybook(HOST, (), ())) == ()
     assert run.transport.round_trips == 0
-    assert len(owed_test.findings(run, BoundPlaybook(HOST, (), (), partial=True))) == 1, "--tags does not hide it"
+    assert len(required.findings(run, BoundPlaybook(HOST, (), (), partial=True))) == 1, "--tags does not hide it"
 
 
 @pytest.mark.parametrize(
-    ("plugin", "owes", "single"),
+    ("plugin", "requires", "single"),
     [("driver.installed", True, True), ("grub.cmdline", True, False), ("limits.applied", False, False)],
 )
-def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str, owes: bool, single: bool) -> None:
+def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str, requires: bool, single: bool) -> None:
     done: list[str] = []
     change = replace(DRIVER, commands=(command("install-the-driver"),))
     changes = (Change("remove", "nvidia-driver-470", commands=(command("true"),)), change)
@@ -334,12 +336,12 @@ def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str
     assert result.error is None
     (script,) = [script for script in scripts if "true" in script]
     before = script[: script.index("true")]
-    assert any("p2p-test.owed" in cmd for cmd in before) is owes
-    assert sum("p2p-test.owed.new" in cmd for script in scripts for cmd in script) == owes
-    texts = owed(machine.run())
-    assert [text.rpartition("after ")[2] for text in texts] == (["driver 535.261.03 (12 packages)"] if owes else [])
+    assert any("p2p-test.owed" in cmd for cmd in before) is requires
+    assert sum("p2p-test.owed.new" in cmd for script in scripts for cmd in script) == requires
+    texts = warnings(machine.run())
+    assert [text.rpartition("after ")[2] for text in texts] == (["driver 535.261.03 (12 packages)"] if requires else [])
     del machine.uuids["07"]
-    assert len(owed(machine.run())) == single
+    assert len(warnings(machine.run())) == single
 
 
 def test_a_change_is_not_made_when_it_cannot_be_written(machine: Machine) -> None:

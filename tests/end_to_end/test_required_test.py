@@ -29,7 +29,7 @@ from tests.end_to_end.test_rigs import Server
 from tests.paths import ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
-NAME, RIG = "t-owed", "rig-3090"
+NAME, RIG = "t-required", "rig-3090"
 OPEN = "which nobody has confirmed; it ends by itself"
 ENDED = "which ended before it was judged"
 RECORD = "cat /var/lib/rigwright/p2p-test.owed 2>/dev/null; :"
@@ -67,7 +67,7 @@ PLACES = {
     ),
     "before the last change": Place(
         "• Limits at every boot", signal.SIGINT, 130, settles=True,
-        without=(("none", "hold, 1 test is owed"), ("fetch", "hold, 1 could not be answered, 1 test is owed")),
+        without=(("none", "hold, 1 test is required"), ("fetch", "hold, 1 could not be answered, 1 test is required")),
     ),
     "during the test": Place(" pair ", signal.SIGINT, 130),
 }  # fmt: skip
@@ -80,7 +80,7 @@ def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]
     server = Server(RIG, ssh)
     server.host, server.described = NAME, describe(RIG, NAME)
     server.boots(snapshots)
-    yield "--host", NAME, "--inventory", inventory(tmp_path / "owed", **{NAME: {"cuda": None}})
+    yield "--host", NAME, "--inventory", inventory(tmp_path / "required", **{NAME: {"cuda": None}})
     commands.down(name=NAME, say=print)
 
 
@@ -106,23 +106,23 @@ def interrupted(place: Place, given: tuple[str, ...]) -> str:
 @pytest.mark.nightly
 def test_interrupted_after_the_driver(given: tuple[str, ...], ssh: Ssh, tmp_path: Path) -> None:
     for name, place in PLACES.items():
-        owes_the_test(name, place, given, ssh)
+        require_the_test(name, place, given, ssh)
     done = invoke("provision", *given, "--yes", "--json", str(tmp_path / "run.json"))
     assert "proved by" in done.stdout, done.stdout
     assert -1 < done.stdout.find(" pair ") < done.stdout.find("proved by"), done.stdout
     host = json.loads((tmp_path / "run.json").read_text())["hosts"][NAME]
     assert (host["p2p"]["outcome"], host["p2p"]["quick"], host["owed"]) == ("ok", False, [])
     assert not [
-        finding for finding in host["findings"] if finding["seen"].startswith("owed") or OPEN in finding["seen"]
+        finding for finding in host["findings"] if finding["seen"].startswith("required") or OPEN in finding["seen"]
     ]
     assert ssh(NAME, RECORD).stdout == ""
     again = document("provision", *given, "--yes")["hosts"][NAME]
     assert (again["p2p"], again["owed"]) == (None, []), "nothing that the test measured has changed"
 
 
-def owes_the_test(name: str, place: Place, given: tuple[str, ...], ssh: Ssh) -> None:
-    """Interrupts a run at a place, and asserts that all commands name what it owes and none of them but `provision`
-    pays."""
+def require_the_test(name: str, place: Place, given: tuple[str, ...], ssh: Ssh) -> None:
+    """Interrupts a run at a place, and asserts that all commands name the required test, and only `provision`
+    runs it."""
     text = interrupted(place, given)
     login.wait(switch.get(NAME))
     written = ssh(NAME, RECORD).stdout
@@ -132,17 +132,17 @@ def owes_the_test(name: str, place: Place, given: tuple[str, ...], ssh: Ssh) -> 
     assert (-1 not in settled and settled == sorted(settled)) is place.settles, (name, text)
 
     plan = invoke("plan", *given)
-    assert "peer-to-peer test: owed since 20" in plan.stdout, (name, plan.stdout)
+    assert "peer-to-peer test: required since 20" in plan.stdout, (name, plan.stdout)
     assert (OPEN in plan.stdout) is place.open_trial, (name, plan.stdout)
     for command, words in (("verify", ("--quick",)), ("fleet.check", ())):
         findings = document(command, *given, *words)["hosts"][NAME]["findings"]
-        owed = [finding for finding in findings if finding["seen"].startswith("owed since")]
-        assert [(finding["verdict"], finding["check"]) for finding in owed] == [("warn", "p2p.ran")], (name, command)
-        assert ", driver 535." in owed[0]["seen"]
-        assert owed[0]["seen"].endswith(", reboot")
+        tests = [finding for finding in findings if finding["seen"].startswith("required since")]
+        assert [(finding["verdict"], finding["check"]) for finding in tests] == [("warn", "p2p.ran")], (name, command)
+        assert ", driver 535." in tests[0]["seen"]
+        assert tests[0]["seen"].endswith(", reboot")
         tried = [finding["verdict"] for finding in findings if OPEN in finding["seen"]]
         assert tried == ["warn"] * place.open_trial, (name, command)
-    assert ssh(NAME, RECORD).stdout == written, "these commands pay nothing"
+    assert ssh(NAME, RECORD).stdout == written, "these commands run no test"
     assert (ssh(NAME, f"test -e {FOLDER}").returncode == 0) is place.open_trial, "these commands settle nothing"
 
     for wheels, words in place.without:
