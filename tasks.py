@@ -11,7 +11,7 @@ from importlib.util import find_spec
 missing = [name for name in ("fabric", "jinja2", "paramiko", "pynvml", "rich", "yaml") if find_spec(name) is None]
 if missing or sys.version_info < (3, 10):
     found = f"has no {', '.join(missing)}" if missing else "is older than 3.10"
-    expected = "  expected: Python 3.10 or newer, with the packages of requirements.lock\n"
+    expected = "  expected: Python 3.10 or newer, with the packages of requirements/rigwright.lock\n"
     sys.exit(f"error invoke: {sys.executable} {found}\n{expected}  fix:      scripts/setup, then type .venv/bin/invoke")
 
 # Invoke turns the cache of compiled modules off, and each start would compile them all.

@@ -37,7 +37,7 @@ def test_it_is_valid(listed: dict[str, Any]) -> None:
 
 
 def test_every_locked_package_is_a_component_with_its_hashes(listed: dict[str, Any]) -> None:
-    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    lock = (ROOT / "requirements" / "rigwright.lock").read_text(encoding="utf-8")
     components = {f"{one['name']}=={one['version']}": one for one in listed["components"]}
     assert list(components) == sorted(set(re.findall(r"^[a-z0-9-]+==[^ ]+", lock, re.M)))
     hashes = [one["content"] for part in components.values() for one in part["externalReferences"][0]["hashes"]]

@@ -21,10 +21,10 @@ from tests import conftest
 from tests.paths import ROOT
 
 SCRIPTS = ROOT / "scripts"
-ALL = sorted(path for path in SCRIPTS.iterdir() if path.is_file())
+ALL = sorted(path for path in SCRIPTS.rglob("*") if path.is_file() and path.suffix != ".pyc")
 SHELL = [path for path in ALL if path.read_text(encoding="utf-8").startswith(("#!/bin/sh", "# shellcheck shell=sh"))]
 HELPFUL = [path for path in ALL if os.access(path, os.X_OK)]
-LOCKS = [ROOT / f"requirements{part}.lock" for part in ("", "-test", "-bench", "-tools")]
+LOCKS = [ROOT / "requirements" / f"{name}.lock" for name in ("rigwright", "test", "bench", "tools")]
 
 
 def _run(*argv: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -63,7 +63,7 @@ def test_ci_runs_what_contributing_says() -> None:
 
 def _machine(commands: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Runs shell commands after sourcing machine.sh."""
-    return _run("sh", "-c", f". scripts/machine.sh; {commands}", env={"PATH": os.environ["PATH"], **env})
+    return _run("sh", "-c", f". scripts/lib/machine.sh; {commands}", env={"PATH": os.environ["PATH"], **env})
 
 
 def test_without_root_it_says_what_to_type() -> None:
@@ -99,8 +99,9 @@ def test_packages_are_those_that_the_lab_wants() -> None:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """Returns a checkout with the files that scripts/setup reads before its first download."""
-    (tmp_path / "scripts").mkdir()
-    for name in ("scripts/setup", "pyproject.toml", "requirements.lock", "requirements-test.lock"):
+    for folder in ("scripts", "requirements"):
+        (tmp_path / folder).mkdir()
+    for name in ("scripts/setup", "pyproject.toml", "requirements/rigwright.lock", "requirements/test.lock"):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -203,9 +204,9 @@ esac
 @pytest.fixture
 def tested(tmp_path: Path) -> Path:
     """Returns a checkout in which scripts/test finds programs that say what the environment names."""
-    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "lib").mkdir(parents=True)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    for name in ("test", "machine.sh"):
+    for name in ("test", "lib/machine.sh"):
         shutil.copy(SCRIPTS / name, tmp_path / "scripts" / name)
     tools = [tmp_path / ".venv" / "bin" / name for name in ("ruff", "mypy", "python")]
     for path, text in {tmp_path / "scripts" / "setup": "#!/bin/sh\n", **dict.fromkeys(tools, TOOL)}.items():

@@ -115,8 +115,8 @@ def _rivals(count: int) -> list[Measured]:
 
 
 def _install() -> None:
-    """Installs Ansible and pyinfra in a separate venv, with the versions of requirements-bench.lock."""
-    lock = CHECKOUT / "requirements-bench.lock"
+    """Installs Ansible and pyinfra in a separate venv, with the versions of requirements/bench.lock."""
+    lock = CHECKOUT / "requirements" / "bench.lock"
     done = VENV / "installed"
     if done.is_file() and done.read_text() == lock.read_text():
         return

@@ -84,7 +84,7 @@ def test_a_python_without_the_packages_is_told_what_to_type(tmp_path: Path) -> N
     found, expected, fix = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
     assert found.startswith(f"error invoke: {os.path.realpath(sys._base_executable)} has no fabric, jinja2, paramiko")
-    assert expected == "  expected: Python 3.10 or newer, with the packages of requirements.lock"
+    assert expected == "  expected: Python 3.10 or newer, with the packages of requirements/rigwright.lock"
     assert fix == "  fix:      scripts/setup, then type .venv/bin/invoke"
 
 

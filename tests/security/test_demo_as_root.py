@@ -26,11 +26,11 @@ def checkout() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="rigwright-demo.") as folder:
         Path(folder).chmod(0o755)
         root = Path(folder, "checkout")
-        for name in ("scripts", "rigwright", ".venv/bin"):
+        for name in ("scripts/lib", "rigwright", ".venv/bin"):
             (root / name).mkdir(parents=True)
-        for name in ("demo", "machine.sh"):
+        for name in ("demo", "lib/machine.sh"):
             shutil.copy(ROOT / "scripts" / name, root / "scripts" / name)
-        machine = root / "scripts" / "machine.sh"
+        machine = root / "scripts" / "lib" / "machine.sh"
         text = machine.read_text().replace("/var/lib/rigwright-demo", f"{folder}/records")
         assert f"{folder}/records" in text
         machine.write_text(text)
@@ -104,7 +104,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("prepare", OURS.values(), ids=OURS)
 def test_a_checkout_that_only_root_and_the_caller_can_change(checkout: Path, prepare: str) -> None:
-    done = _sh(checkout, f"{prepare}\n. scripts/machine.sh; need_own_checkout; echo went on")
+    done = _sh(checkout, f"{prepare}\n. scripts/lib/machine.sh; need_own_checkout; echo went on")
     assert (done.returncode, done.stdout, done.stderr) == (0, "went on\n", "")
 
 
@@ -130,7 +130,7 @@ def test_an_access_control_list(checkout: Path) -> None:
 
 def test_the_caller_of_sudo_may_own_it_and_nobody_else(checkout: Path) -> None:
     assert _sh(checkout, f"chown -Rh {OTHER}: .").returncode == 0
-    check = ". scripts/machine.sh; need_own_checkout; echo went on"
+    check = ". scripts/lib/machine.sh; need_own_checkout; echo went on"
     assert _sh(checkout, check, SUDO_USER=OTHER).stdout == "went on\n"
     for caller in ({}, {"SUDO_USER": "daemon"}, {"SUDO_USER": "no-such-user"}):
         done = _sh(checkout, check, **caller)
@@ -165,7 +165,7 @@ def test_removed_is_what_was_recorded(checkout: Path) -> None:
     (checkout / ".lab").mkdir()
     (checkout / ".lab" / "out").mkdir()
     (checkout / ".lab" / "out" / "link").symlink_to(checkout / "rigwright")
-    _sh(checkout, ". scripts/machine.sh; record folder .lab; record package made-up libmade:amd64")
+    _sh(checkout, ". scripts/lib/machine.sh; record folder .lab; record package made-up libmade:amd64")
     record = next((checkout.parent / "records").iterdir())
     assert (record.stat().st_mode & 0o777, record.parent.stat().st_mode & 0o777) == (0o644, 0o755)
     done = _sh(checkout, "scripts/demo --remove --yes")
@@ -193,7 +193,7 @@ def test_removed_is_what_was_recorded(checkout: Path) -> None:
     ],
 )
 def test_a_record_that_is_not_roots_or_names_other_things(checkout: Path, prepare: str) -> None:
-    setup = ". scripts/machine.sh; record folder .venv; record=$(record_file)"
+    setup = ". scripts/lib/machine.sh; record folder .venv; record=$(record_file)"
     assert _sh(checkout, f"{setup}; {prepare}").returncode == 0
     done = _sh(checkout, "scripts/demo --remove --yes")
     assert (done.returncode, _ran(checkout), (checkout / ".venv").exists()) == (1, "", True)
@@ -204,9 +204,9 @@ def test_packages_are_recorded_even_if_apt_fails(checkout: Path) -> None:
     programs = checkout.parent / "bin"
     _program(programs / "dpkg-query", "echo installed old; [ ! -e ../ran ] || echo installed new")
     _program(programs / "apt-get", "touch ../ran; exit 100")
-    done = _sh(checkout, ". scripts/machine.sh; install_packages new")
+    done = _sh(checkout, ". scripts/lib/machine.sh; install_packages new")
     assert done.returncode == 1
-    assert _sh(checkout, ". scripts/machine.sh; recorded package").stdout == "new\n"
+    assert _sh(checkout, ". scripts/lib/machine.sh; recorded package").stdout == "new\n"
 
 
 def test_the_owners_files_are_given_back_but_no_second_names(checkout: Path) -> None:
@@ -214,7 +214,7 @@ def test_the_owners_files_are_given_back_but_no_second_names(checkout: Path) -> 
     outside.touch()
     (checkout / "rigwright" / "same").hardlink_to(outside)
     (checkout / "rigwright" / "linked").symlink_to(outside)
-    assert _sh(checkout, ". scripts/machine.sh; give_back", SUDO_USER=OTHER).returncode == 0
+    assert _sh(checkout, ". scripts/lib/machine.sh; give_back", SUDO_USER=OTHER).returncode == 0
     assert (outside.owner(), (checkout / "rigwright" / "x.py").owner()) == ("root", OTHER)
 
 
@@ -226,7 +226,7 @@ def test_the_log_of_the_demo_is_written_with_the_rights_of_the_caller(checkout: 
     (night / "apt.log").symlink_to(outside)
     demo = (checkout / "scripts" / "demo").read_text()
     function = demo[demo.index("by_hand() {") : demo.index("remove() {")].partition("\n}\n")[0] + "\n}"
-    setup = f"results=.lab/night; BY_HAND=id; chown -Rh {OTHER} .lab; . scripts/machine.sh"
+    setup = f"results=.lab/night; BY_HAND=id; chown -Rh {OTHER} .lab; . scripts/lib/machine.sh"
     _sh(checkout, f"{setup}\n{function}\nby_hand", SUDO_USER=OTHER)
     assert outside.read_text() == "as it was"
     (night / "apt.log").unlink()

@@ -22,7 +22,7 @@ from rigwright.core.errors import HostError
 from tests.paths import ROOT
 
 DOWNLOADS = {
-    "lab/bench/fleet.py": "hash: requirements-bench.lock",
+    "lab/bench/fleet.py": "hash: requirements/bench.lock",
     "lab/archive/engines.py": "signature: apt with the keyring lab/host/keys",
     "lab/base/debian.py": "signature: mmdebstrap with the keyring lab/host/keys",
     "lab/base/debian13_root.py": "signature: mmdebstrap with the keyring lab/host/keys; pip with this machine's configuration",
@@ -45,10 +45,10 @@ DOWNLOADS = {
     "rigwright/operations/apt.py": "signature: apt of the host",
     "scripts/audit": "TLS: pip-audit asks its service; or a folder of the user's",
     "scripts/demo": "signature: apt of a simulated host, from the lab's own archive",
-    "scripts/lock": "hash: requirements-tools.lock; it writes the hashes of the other lock files",
-    "scripts/machine.sh": "signature: apt of this machine",
+    "scripts/lock": "hash: requirements/tools.lock; it writes the hashes of the other lock files",
+    "scripts/lib/machine.sh": "signature: apt of this machine",
     "scripts/release": "nothing: pip wheel --no-index",
-    "scripts/setup": "hash: requirements.lock or requirements-test.lock",
+    "scripts/setup": "hash: requirements/rigwright.lock or requirements/test.lock",
 }
 """Each file that can download, and what proves what it downloads."""
 
@@ -121,7 +121,8 @@ def test_setup_runs_no_build_tool_that_no_hash_names(tmp_path: Path, index: Path
     (checkout / "scripts").mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "setup", checkout / "scripts")
     (checkout / "pyproject.toml").touch()
-    _locked(checkout / "requirements.lock", index)
+    (checkout / "requirements").mkdir()
+    _locked(checkout / "requirements" / "rigwright.lock", index)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
     done = subprocess.run(
         ["scripts/setup"], cwd=checkout, env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -134,7 +135,8 @@ def test_setup_runs_no_build_tool_that_no_hash_names(tmp_path: Path, index: Path
 def test_bench_runs_no_build_tool_that_no_hash_names(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _locked(tmp_path / "requirements-bench.lock", index)
+    (tmp_path / "requirements").mkdir()
+    _locked(tmp_path / "requirements" / "bench.lock", index)
     monkeypatch.setattr(fleet, "CHECKOUT", tmp_path)
     monkeypatch.setattr(fleet, "VENV", tmp_path / "venv")
     with pytest.raises(subprocess.CalledProcessError):

@@ -33,7 +33,7 @@ TODAY = datetime.date.today()
 @pytest.fixture
 def lock(tmp_path: Path) -> Path:
     """Returns a lock file with three versions of two packages."""
-    path = tmp_path / "requirements.lock"
+    path = tmp_path / "rigwright.lock"
     path.write_text(LOCK)
     return path
 
@@ -136,7 +136,7 @@ print(json.dumps({{"dependencies": found}}))
 def test_a_line_without_a_locked_version_is_not_left_out(lock: Path) -> None:
     lock.write_text(LOCK + "mine @ file:///tmp/mine\n")
     code, said = _audit(lock, "--advisories", lock.parent)
-    assert (code, "requirements.lock:9: 'mine @ file:///tmp/mine' is no locked version" in said) == (1, True)
+    assert (code, "rigwright.lock:9: 'mine @ file:///tmp/mine' is no locked version" in said) == (1, True)
 
 
 @pytest.mark.nightly
@@ -157,7 +157,8 @@ def test_only_the_locked_uv_is_run_with_the_index_of_pip(tmp_path: Path, right: 
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
     digest = hashlib.sha256(offered.read_bytes()).hexdigest() if right else "0" * 64
-    (checkout / "requirements-tools.lock").write_text(f"uv==0.9.9 \\\n    --hash=sha256:{digest}\n")
+    (checkout / "requirements").mkdir()
+    (checkout / "requirements" / "tools.lock").write_text(f"uv==0.9.9 \\\n    --hash=sha256:{digest}\n")
     index = "https://index.example.org/simple"
     env = {**os.environ, "PIP_INDEX_URL": index, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
     argv = ["sh", checkout / "scripts" / "lock"]
