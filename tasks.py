@@ -22,7 +22,7 @@ from invoke import task  # noqa: E402, F401  # for tasks of your own
 import rigwright  # noqa: E402, F401
 from lab.cli.tasks import COMMANDS as LAB_COMMANDS  # noqa: E402
 from rigwright.cli import program  # noqa: E402
-from rigwright.core import program_name  # noqa: E402
+from rigwright.core.process import program_name  # noqa: E402
 
 ns = program.collection(program.commands(LAB_COMMANDS))
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 import hypothesis
 import pytest
 
-from rigwright.core import disk_cache, secrets
+from rigwright.core import secrets
+from rigwright.core.files import disk_cache
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.inventory import secret_sources
 from tests.report.chromium import Chromium

@@ -31,9 +31,9 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.desired import Clocks, CudaSource, Driver, Limits
 from rigwright.core.errors import HostError, InputError, UsageError
-from rigwright.core.host_templates import SHIPPED
 from rigwright.core.numbers import numbers
 from rigwright.core.secrets import Secret
+from rigwright.core.templates.host_files import SHIPPED
 from rigwright.core.yaml_source import loads
 from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.resolve import PIN, pinned, resolved, upstream

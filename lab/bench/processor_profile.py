@@ -31,17 +31,17 @@ PACKAGES = (
 CATEGORIES = (
     ("regular expressions: compile", ("re/_parser.py", "re/_compiler.py", "sre_parse.py", "sre_compile.py")),
     ("dataclasses: make methods", ("/dataclasses.py",)),
-    ("catalogue and templates: kept on disk", ("core/disk_cache.py",)),
+    ("catalogue and templates: kept on disk", ("core/files/disk_cache.py",)),
     ("signatures and type hints", ("/inspect.py", "/typing.py")),
 )
 """Work that counts by itself, also while a module is imported."""
 WORK = (
     ("YAML", ("/yaml/", "core/yaml_source.py", "core/schema.py")),
-    ("Jinja2: templates", ("/jinja2/", "core/rendering.py", "core/host_templates.py")),
+    ("Jinja2: templates", ("/jinja2/", "core/templates/rendering.py", "core/templates/host_files.py")),
     ("Invoke: command line", ("/invoke/",)),
     ("SSH: login and channel", ("/paramiko/", "/cryptography/", "/fabric/", "rigwright/ssh/")),
     ("rich: text", ("/rich/", "rigwright/report/")),
-    ("history and JSON", ("rigwright/history/", "/json/", "/sqlite3/", "core/sqlite_files.py")),
+    ("history and JSON", ("rigwright/history/", "/json/", "/sqlite3/", "core/files/sqlite.py")),
     (
         "facts, plan and checks",
         tuple(f"rigwright/{name}/" for name in ("facts", "engine", "operations", "checks", "fleet", "driver")),

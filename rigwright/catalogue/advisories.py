@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rigwright.catalogue.drivers import Branch, branches
 from rigwright.catalogue.loader import table
-from rigwright.core.disk_cache import cached_on_disk
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 from rigwright.core.schema import Branch as BranchName

@@ -14,8 +14,8 @@ from rigwright.catalogue.devices import all_devices
 from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.gpus import VENDOR, Architecture, ClocksMhz, Flavour, Model, PeerToPeer, Power, Verb
 from rigwright.catalogue.loader import table
-from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.once import once
 from rigwright.core.schema import PciId, Release
 

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Model, models
-from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.once import once
 
 _SHOWN = "catalogue/devices.csv"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from rigwright.catalogue.loader import table
-from rigwright.core.disk_cache import cached_on_disk
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.once import once
 
 

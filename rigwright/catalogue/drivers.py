@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.releases import PublishedRelease, published_drivers
-from rigwright.core.disk_cache import cached_on_disk
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 from rigwright.core.schema import Branch as BranchName

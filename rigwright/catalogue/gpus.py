@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document, record
-from rigwright.core.disk_cache import cached_on_disk, read_or_make
 from rigwright.core.errors import InputError
+from rigwright.core.files.disk_cache import cached_on_disk, read_or_make
 from rigwright.core.once import once
 from rigwright.core.schema import PciId, Release
 

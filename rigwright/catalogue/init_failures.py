@@ -10,8 +10,8 @@ from msgspec import Struct
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.core import lazy_re
-from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.once import once
 from rigwright.core.schema import convert
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal
 
 from rigwright.catalogue.drivers import branches
-from rigwright.core.disk_cache import cached_on_disk
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 

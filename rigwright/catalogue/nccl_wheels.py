@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from rigwright.catalogue.loader import table
-from rigwright.core.disk_cache import cached_on_disk
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 from rigwright.core.schema import Release

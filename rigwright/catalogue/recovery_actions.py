@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.symptoms import Level
-from rigwright.core.disk_cache import cached_on_disk
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.once import once
 
 

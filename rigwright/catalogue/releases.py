@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rigwright.catalogue import loader
-from rigwright.core import shipped_files
-from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
+from rigwright.core.files import shipped_files
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 from rigwright.core.yaml_source import text as file_text

@@ -14,8 +14,8 @@ from rigwright.catalogue import cards, drivers, gpus, loader
 from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.loader import document, record
 from rigwright.core.desired import Limits
-from rigwright.core.disk_cache import read_or_make
 from rigwright.core.errors import InputError
+from rigwright.core.files.disk_cache import read_or_make
 from rigwright.core.schema import Branch, BusId, Release
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import misspelt

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms
-from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import InputError
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.once import once
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
-from rigwright.core.disk_cache import cached_on_disk
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.once import once
 from rigwright.core.schema import Release
 

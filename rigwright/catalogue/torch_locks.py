@@ -14,8 +14,8 @@ from rigwright.catalogue.compatibility import torch_wheel
 from rigwright.catalogue.gpus import Architecture, Model
 from rigwright.catalogue.loader import table
 from rigwright.core.desired import Driver
-from rigwright.core.disk_cache import cached_on_disk
 from rigwright.core.errors import HostError
+from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
 from rigwright.core.once import once
 

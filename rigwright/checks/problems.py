@@ -17,7 +17,7 @@ from rigwright.checks import VERDICTS, Declaration, Finding, Verdict, declared
 from rigwright.core import fix_steps, lazy_re, submodules
 from rigwright.core.fix_steps import Step
 from rigwright.core.numbers import count
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.core.shortening import cut
 
 BAD: tuple[Verdict, ...] = ("fail", "unknown", "warn")

@@ -12,7 +12,7 @@ from invoke.tasks import Task
 
 from rigwright.cli.execution import execute, run
 from rigwright.cli.options import CommandOptions
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 
 
 class Command(Task[Any]):

@@ -9,9 +9,9 @@ from dataclasses import MISSING
 from typing import Any
 
 from rigwright.cli.options import CommandOptions
-from rigwright.core import interruption, standard_streams
 from rigwright.core.errors import RigwrightError, UsageError
-from rigwright.core.program_name import program_name
+from rigwright.core.process import interruption, streams
+from rigwright.core.process.program_name import program_name
 
 
 def run(options: CommandOptions) -> int:
@@ -45,7 +45,7 @@ def execute(
         return error.exit_code, message(f"error {error}", sys.stderr)
     except KeyboardInterrupt:
         return 130, "interrupted"
-    if problem := standard_streams.full(sys.stdout):
+    if problem := streams.full(sys.stdout):
         print(f"error stdout: cannot be written: {problem}", file=sys.stderr)
         code = code or 1
     interruption.end_now_if_left_behind(code)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rigwright.core import prompt
 from rigwright.core.control_characters import visible
 from rigwright.core.errors import HistoryError
+from rigwright.core.process import prompt
 from rigwright.history import History
 from rigwright.inventory.model import Host
 from rigwright.report.labels import local_time

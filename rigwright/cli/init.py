@@ -23,12 +23,14 @@ from rigwright.catalogue.summary import counted, counted_of, not_described
 from rigwright.cli import host_key, init_draft, init_update
 from rigwright.cli.answer import answered
 from rigwright.cli.options import InitOptions
-from rigwright.core import atomic_files, lazy_re, prompt
+from rigwright.core import lazy_re
 from rigwright.core.control_characters import visible
 from rigwright.core.desired import Desired
 from rigwright.core.errors import HostError, UsageError
+from rigwright.core.files import atomic
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.core.program_name import program_name
+from rigwright.core.process import prompt
+from rigwright.core.process.program_name import program_name
 from rigwright.core.yaml_source import misspelt
 from rigwright.engine.host_run import HostRun, Options
 from rigwright.engine.host_variables import HostVariables, of_host
@@ -86,7 +88,7 @@ def init(options: InitOptions, console: Console) -> None:
         raise UsageError("--update", "a new address with --update", "one of the two", f"--host {options.host} --update")
     variables = _variables(options)
     _free(options.host, known)
-    init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
+    init_draft.with_host(atomic.text_of(hosts_file), str(hosts_file), options.host, variables)
     # The file of known hosts, as the first host that has one names it.
     hosts = known.hosts.values() if known else ()
     shared = [host.variables["ssh_known_hosts"] for host in hosts if "ssh_known_hosts" in host.variables]
@@ -98,10 +100,10 @@ def init(options: InitOptions, console: Console) -> None:
     if options.local:
         variables[LOCAL_MACHINE] = _recorded(seen)
     files = _described(options, folder, seen, console, datetime.date.today())
-    with atomic_files.alone(folder):
+    with atomic.alone(folder):
         _free(options.host, _inventory(folder))
-        fresh = init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
-        atomic_files.change({**files, hosts_file: fresh}, lambda: inventory.read(folder))
+        fresh = init_draft.with_host(atomic.text_of(hosts_file), str(hosts_file), options.host, variables)
+        atomic.change({**files, hosts_file: fresh}, lambda: inventory.read(folder))
     for path, written in files.items():
         console.print(f"\n[bold]{as_is(str(path))}[/]\n[dim]{as_is(written.rstrip())}[/]", soft_wrap=True)
     place = "which is this machine" if options.local else f"at {options.address}"
@@ -230,10 +232,10 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
         todo = f"{program_name()} init --host {host.name} --update{flag}"
         console.print(f"Nothing was written. To write it: {as_is(todo)}", soft_wrap=True)
         return
-    with atomic_files.alone(folder):
+    with atomic.alone(folder):
         watts = _supply_w(options) if options.supply_w else 0
         files = _changed_files(folder, host, described, comparison, seen, watts)
-        atomic_files.change(files, lambda: of_host(inventory.read(folder).hosts[host.name], known.rigs))
+        atomic.change(files, lambda: of_host(inventory.read(folder).hosts[host.name], known.rigs))
     for path in files:
         console.print(f"wrote [bold]{as_is(str(path))}[/]")
     console.print(f"Next: {program_name()} plan --host {as_is(host.name + flag)}")
@@ -262,7 +264,7 @@ def _changed_files(
     own = folder / "rigs" / f"{rig.key}.yml" if rig else None
     fresh_rig = ""
     if not found.rig_fits and own is not None and own.exists():
-        files[own] = init_update.with_value(atomic_files.text_of(own), str(own), "gpus", found.gpus)
+        files[own] = init_update.with_value(atomic.text_of(own), str(own), "gpus", found.gpus)
     elif not found.rig_fits and (other := _same_rig(folder, found, seen)):
         fresh_rig = other.key
     elif not found.rig_fits:
@@ -278,7 +280,7 @@ def _changed_files(
     for key, value in (("rig", fresh_rig), ("slots", found.slots)):
         if value:
             path = _file_of(host, key, folder)
-            files[path] = init_update.with_value(files.get(path, atomic_files.text_of(path)), str(path), key, value)
+            files[path] = init_update.with_value(files.get(path, atomic.text_of(path)), str(path), key, value)
     return files
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from rigwright.cli import init_update
-from rigwright.core import atomic_files, prompt
 from rigwright.core.errors import RigwrightError
+from rigwright.core.files import atomic
+from rigwright.core.process import prompt
 from rigwright.inventory.model import Host
 
 _ENDINGS = ("", ".yml", ".yaml", ".json")
@@ -70,10 +71,10 @@ def settle(
     problem = ""
     if line.file is not None and write:
         try:
-            with atomic_files.alone(line.file.parent):
-                given = atomic_files.text_of(line.file)
+            with atomic.alone(line.file.parent):
+                given = atomic.text_of(line.file)
                 fresh = init_update.with_value(given, str(line.file), line.variable, line.value)
-                atomic_files.change({line.file: fresh}, proof)
+                atomic.change({line.file: fresh}, proof)
         except RigwrightError as error:
             problem = f" ({error.found})"
         else:

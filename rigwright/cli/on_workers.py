@@ -18,9 +18,11 @@ from msgspec import Struct
 
 from rigwright.cli.options import HostsOptions
 from rigwright.cli.slice_command import CONSENT, LONGEST_TEXT, SliceOrder, run_slice, stop
-from rigwright.core import host_ranges, interruption, secrets, shipped_files
+from rigwright.core import host_ranges, secrets
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HistoryError, HostError
+from rigwright.core.files import shipped_files
+from rigwright.core.process import interruption
 from rigwright.engine import events
 from rigwright.engine import playbook as playbooks
 from rigwright.fleet import pool, rollout

@@ -26,7 +26,8 @@ import rigwright
 from rigwright.cli import options, usage_hint
 from rigwright.cli.command import Command
 from rigwright.cli.options import CommandOptions
-from rigwright.core import features, process_start, program_name, standard_streams
+from rigwright.core import features
+from rigwright.core.process import program_name, startup, streams
 
 COMMANDS: tuple[type[CommandOptions], ...] = (
     options.ProvisionOptions,
@@ -101,8 +102,8 @@ def start(namespace: Collection, core: ParserContext | None = None) -> None:
     """
     if usage_hint.is_informational(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `invoke --list | head` ends without a traceback
-        atexit.register(standard_streams.exit_if_full)
-    process_start.prepare()
+        atexit.register(streams.exit_if_full)
+    startup.prepare()
     usage_hint.check(sys.argv[1:], namespace, core or Program().initial_context)
 
 

@@ -15,7 +15,7 @@ from rigwright.cli.options import ProvisionOptions
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
-from rigwright.core.program_name import program_name
+from rigwright.core.process.program_name import program_name
 from rigwright.engine.report import HostReport, NcclTestResult
 from rigwright.fleet import actions, journal, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob

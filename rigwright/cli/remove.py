@@ -10,7 +10,7 @@ from rigwright.cli import runner
 from rigwright.cli.options import RemoveOptions
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
-from rigwright.core.program_name import program_name
+from rigwright.core.process.program_name import program_name
 from rigwright.fleet import actions, pool
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.report.labels import as_is

@@ -16,9 +16,11 @@ from msgspec import Struct
 
 from rigwright.cli import slice_command
 from rigwright.cli.options import HostsOptions
-from rigwright.core import host_ranges, interruption, numbers, prompt, run_ids, shipped_files
+from rigwright.core import host_ranges, numbers, run_ids
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
-from rigwright.core.program_name import program_name
+from rigwright.core.files import shipped_files
+from rigwright.core.process import interruption, prompt
+from rigwright.core.process.program_name import program_name
 from rigwright.engine.report import NcclTestResult
 from rigwright.report.lazy_terminal import Output
 

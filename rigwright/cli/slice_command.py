@@ -222,7 +222,7 @@ def main() -> None:
     """The program that a worker starts: runs the command of the order that stdin gives."""
     import tempfile
 
-    from rigwright.core import process_start
+    from rigwright.core.process import startup
     from rigwright.fleet import pool
 
     feed, order = sys.stdout, json.loads(sys.stdin.readline())
@@ -230,7 +230,7 @@ def main() -> None:
         os.environ |= {"COLUMNS": "160", "RIGWRIGHT_HISTORY": f"{place}/history.sqlite"}
         slice_command = SliceCommand(order, Path(place), feed)
         sys.stdout = slice_command.text
-        process_start.prepare()
+        startup.prepare()
         threading.Thread(target=_obey, args=(pool.no_further_host,), daemon=True).start()
         slice_command.run()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rigwright.core import host_ranges
-from rigwright.core.program_name import program_name
+from rigwright.core.process.program_name import program_name
 from rigwright.inventory.model import Host
 from rigwright.report.labels import as_is
 

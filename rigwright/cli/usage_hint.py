@@ -14,7 +14,7 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.parser.parser import Parser
 
-from rigwright.core.program_name import program_name
+from rigwright.core.process.program_name import program_name
 
 if TYPE_CHECKING:
     from invoke.collection import Collection
@@ -54,10 +54,10 @@ def _refuse(words: Sequence[str], error: ParseError, tasks: Tasks) -> NoReturn:
     found, expected = _mistake(error, words, name, first, tasks)
     refused = UsageError(name or "command line", found, expected, fix)
     if "--json=-" in words or ("--json", "-") in itertools.pairwise(words):
-        from rigwright.core import terminal_stream
+        from rigwright.core.process import streams
         from rigwright.report import json_document
 
-        terminal_stream.write_document(json_document.dumps(json_document.document(name or first, "", 1, refused, [])))
+        streams.write_document(json_document.dumps(json_document.document(name or first, "", 1, refused, [])))
     raise Exit(message(f"error {refused}", sys.stderr), 1) from None
 
 

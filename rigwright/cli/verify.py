@@ -9,7 +9,7 @@ from rigwright.cli import runner
 from rigwright.cli.options import VerifyOptions
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
-from rigwright.core.program_name import program_name
+from rigwright.core.process.program_name import program_name
 
 if TYPE_CHECKING:
     from rigwright.engine.report import HostReport

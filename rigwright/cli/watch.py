@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from rigwright.checks import Finding, ranked
-from rigwright.core import standard_streams
+from rigwright.core.process import streams
 from rigwright.engine import verify
 from rigwright.engine.report import CheckResult
 from rigwright.fleet import pool
@@ -43,7 +43,7 @@ def watch(jobs: Sequence[HostJob], text: Any) -> None:
                 before[name] = _changes(name, report.findings, before.get(name, {}), text)
         if terminal:
             text.line(f"[dim]{time.strftime('%H:%M:%S')}, again every {EVERY_S:g} s; Ctrl-C ends it[/]")
-        if standard_streams.lost(text.console.file):
+        if streams.lost(text.console.file):
             return
         time.sleep(EVERY_S)
 

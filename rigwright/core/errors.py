@@ -20,7 +20,7 @@ import contextlib
 import traceback
 
 from rigwright.core.control_characters import visible
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 
 
 class RigwrightError(Exception):

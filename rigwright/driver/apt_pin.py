@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.templates.host_files import SHIPPED, Templates
 
 
 class Pin(Struct, frozen=True):

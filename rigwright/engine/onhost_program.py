@@ -16,9 +16,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from rigwright.core import shipped_files
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
+from rigwright.core.files import shipped_files
 from rigwright.engine import jobs, run_owner
 from rigwright.engine import own_programs as ours
 from rigwright.engine.host_run import HostRun

@@ -16,7 +16,7 @@ from rigwright.core.desired import variable_names, variable_type
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.secrets import Secret
-from rigwright.core.templating import Template, fill, render_file, require_inside
+from rigwright.core.templates.variables import Template, fill, render_file, require_inside
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import did_you_mean, only_keys
 from rigwright.engine.host_variables import HostVariables

@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from rigwright import checks, operations
 from rigwright.checks import Finding
-from rigwright.core import host_templates, secrets, shipped_files
+from rigwright.core import secrets
 from rigwright.core.change import Change, Note
 from rigwright.core.desired import Desired
 from rigwright.core.errors import InputError, RigwrightError, UsageError
-from rigwright.core.templating import Template, fill
+from rigwright.core.files import shipped_files
+from rigwright.core.templates import host_files
+from rigwright.core.templates.variables import Template, fill
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import did_you_mean, loads, only_keys, text
@@ -78,7 +80,7 @@ class BoundPlaybook(Struct, frozen=True):
     tags: frozenset[str] = frozenset()
     desired: Desired = field(default_factory=Desired)
     partial: bool = False
-    templates: host_templates.Templates = host_templates.SHIPPED
+    templates: host_files.Templates = host_files.SHIPPED
 
 
 _IMPORT = "import_playbook"
@@ -149,7 +151,7 @@ def bind(
     beside = path.parent.parent / "templates"
     shipped = shipped_files.folder("templates")
     folders = (inventory.templates, beside if beside.is_dir() else shipped)
-    owners = host_templates.owners(tuple(folder for folder in folders if folder.resolve() != shipped.resolve()))
+    owners = host_files.owners(tuple(folder for folder in folders if folder.resolve() != shipped.resolve()))
     binder = _Binder(tags, folders, {"templates": owners} if owners.own else {})
     steps: list[Step] = []
     checks: list[Check] = []
@@ -395,6 +397,6 @@ def _skip_reason(task: YamlMapping, variables: Mapping[str, Any]) -> str:
 
 
 def _is_true(condition: str, variables: Mapping[str, Any], task: YamlMapping) -> bool:
-    from rigwright.core.rendering import evaluate
+    from rigwright.core.templates.rendering import evaluate
 
     return bool(evaluate(condition, variables, task.where("when")))

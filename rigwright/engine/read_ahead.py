@@ -23,9 +23,9 @@ from typing import Any
 from urllib.parse import quote
 
 import rigwright
-from rigwright.core import state_dir
 from rigwright.core.command import Command
 from rigwright.core.errors import RigwrightError
+from rigwright.core.files import state_dir
 from rigwright.core.secrets import redacted
 
 SCHEMA = 2

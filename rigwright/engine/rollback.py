@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rigwright.core import run_ids, shipped_files
+from rigwright.core import run_ids
 from rigwright.core.errors import UsageError
+from rigwright.core.files import shipped_files
 from rigwright.engine import run_owner
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import past_runs, run_record

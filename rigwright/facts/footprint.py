@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from rigwright.core.command import Command, Result, script
 from rigwright.core.host_folders import STATE
-from rigwright.core.host_templates import HOST_FILES
+from rigwright.core.templates.host_files import HOST_FILES
 from rigwright.facts import Fact
 
 ORIGINALS = f"{STATE}/originals"

@@ -14,12 +14,11 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from msgspec import Struct
 
 from rigwright.core.command import Result
-from rigwright.core.frozen_dict import FrozenDict
 
 MOST_SEEN = 8192
 """Answers that are remembered by their digest."""
@@ -31,6 +30,22 @@ _SHORT = 64
 """Answers of so many bytes are compared by themselves, which takes less time than their digest."""
 _Answer = bytes | tuple[int, bool, bytes, bytes]
 _Key = tuple[Hashable, _Answer]
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenDict(dict[K, V]):
+    """A dict for values that several hosts use: it raises TypeError when it is to be changed."""
+
+    def _refuse(self, *_values: Any, **_named: Any) -> NoReturn:
+        raise TypeError("this dict is shared and cannot be changed; make a copy: dict(it)")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[dict[K, V]]]:
+        return dict, (dict(self),)
 
 
 class _Kept(Struct, frozen=True):

@@ -4,7 +4,7 @@ record."""
 from __future__ import annotations
 
 from rigwright.core.host_folders import STATE
-from rigwright.core.host_templates import HOST_FILES
+from rigwright.core.templates.host_files import HOST_FILES
 from rigwright.facts.gpu.gpus import LOCKED_FILE
 from rigwright.facts.kernel import MODINFO
 

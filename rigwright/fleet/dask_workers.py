@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.core.errors import Unreachable, UsageError
-from rigwright.core.shipped_files import folder
+from rigwright.core.files.shipped_files import folder
 
 CONNECT_S, POLL_S, NO_WORKER_S = 10, 2.0, 30.0
 _INSTALL = ".venv/bin/pip install 'dask[distributed]>=2024.8', here and on every worker"

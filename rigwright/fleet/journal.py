@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from rigwright.core import host_ranges, state_dir
+from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
-from rigwright.core.sqlite_files import Kind
+from rigwright.core.files import state_dir
+from rigwright.core.files.sqlite import Kind
 from rigwright.engine import run_owner
 from rigwright.fleet.rollout import Rollout
 

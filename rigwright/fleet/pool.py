@@ -13,8 +13,8 @@ from queue import Empty, SimpleQueue
 
 from msgspec import Struct, field
 
-from rigwright.core import child_processes, interruption
 from rigwright.core.errors import RigwrightError, Unreachable, unexpected
+from rigwright.core.process import children, interruption
 from rigwright.engine.events import HostFinished, Note
 from rigwright.engine.report import HostReport
 from rigwright.fleet.host_job import HostAction, HostJob, leave, left_behind, run_action
@@ -227,7 +227,7 @@ class HostPool(Struct):
         """Begins no further host, ends reading and waiting, and says which critical sections it waits for."""
         self._begin_no_more()
         self.jobs[0].run.state.stopping.set()
-        child_processes.end_all()
+        children.end_all()
         for job in self.jobs:
             if job.host.name not in self.running or job.run.stop():
                 continue

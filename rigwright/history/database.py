@@ -7,9 +7,9 @@ import sqlite3
 import time
 from pathlib import Path
 
-from rigwright.core import state_dir
 from rigwright.core.errors import HistoryError, UsageError
-from rigwright.core.sqlite_files import Kind
+from rigwright.core.files import state_dir
+from rigwright.core.files.sqlite import Kind
 from rigwright.history import machines, samples
 
 APPLICATION = 0x72696777  # "rigw" in ASCII; the application id in the file's header

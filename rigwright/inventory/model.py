@@ -15,7 +15,7 @@ from rigwright.core.desired import variable_names
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.secrets import SHORTEST, Secret, is_name
-from rigwright.core.templating import has_template, settled
+from rigwright.core.templates.variables import has_template, settled
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import did_you_mean

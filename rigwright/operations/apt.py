@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rigwright.core.change import Change
 from rigwright.core.command import Command, command, script
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import AbsolutePath, FileName, Word
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.holds import held_back
 from rigwright.facts import Facts, files

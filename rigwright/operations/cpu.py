@@ -8,8 +8,8 @@ from rigwright.core.change import Change
 from rigwright.core.command import command
 from rigwright.core.desired import CpuGovernor
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import SHIPPED, Templates
-from rigwright.core.templating import Template
+from rigwright.core.templates.host_files import SHIPPED, Templates
+from rigwright.core.templates.variables import Template
 from rigwright.facts import Facts, cpu
 from rigwright.facts import systemd as units
 from rigwright.facts.cpu import UNIT

@@ -10,8 +10,8 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import command
 from rigwright.core.desired import Cuda, CudaSource, Driver
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.numbers import numbers
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.holds import held_back
 from rigwright.driver.resolve import brings_driver, repository
 from rigwright.facts import Facts, Unavailable, files, pci, system

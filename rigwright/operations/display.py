@@ -9,7 +9,7 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import command
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import pin_path
 from rigwright.driver.resolve import PIN, pinned
 from rigwright.facts import Facts, Unavailable, display, files, grub, system

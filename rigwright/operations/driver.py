@@ -24,9 +24,9 @@ from rigwright.core.command import command, script
 from rigwright.core.desired import Cuda, CudaSource, Driver, Limits
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
-from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.numbers import count
 from rigwright.core.schema import AbsolutePath, BusId, FileName, Word
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import NVIDIAS, PINNING, interferes, pin_path, read_pins
 from rigwright.driver.module_build import build_problem, depends_on_release
 from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, of_other_set, upstream

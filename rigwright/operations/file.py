@@ -12,7 +12,7 @@ from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
 from rigwright.core.schema import DIRECTORY_MODE, FILE_MODE, SECRET_FILE_MODE, AbsolutePath, OctalMode
 from rigwright.core.secrets import SHOWN, Secret
-from rigwright.core.templating import Template
+from rigwright.core.templates.variables import Template
 from rigwright.facts import Facts
 from rigwright.facts.files import file
 from rigwright.facts.footprint import NOTE, ORIGINALS

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from rigwright import catalogue
 from rigwright.catalogue import Model
-from rigwright.core import shipped_files
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.desired import Ecc
 from rigwright.core.errors import HostError
+from rigwright.core.files import shipped_files
 from rigwright.core.gpu_labels import called, place
-from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.mig import Mig, MigInstance, rule, words
 from rigwright.core.schema import BusId
-from rigwright.core.templating import Template
+from rigwright.core.templates.host_files import SHIPPED, Templates
+from rigwright.core.templates.variables import Template
 from rigwright.driver.start_failure import quoted
 from rigwright.facts import Facts, Unavailable, display, files, footprint, pci
 from rigwright.facts import systemd as units

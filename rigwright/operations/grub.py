@@ -8,8 +8,8 @@ from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
 from rigwright.core.command_failures import missing_program
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import KernelWord
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.facts import Facts, files, grub, system
 from rigwright.facts import kernel as kernels
 from rigwright.operations import file, operation

@@ -8,7 +8,7 @@ from rigwright.core.change import Change
 from rigwright.core.command import command
 from rigwright.core.command_failures import missing_program
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.facts import Facts, files, grub, system
 from rigwright.facts import kernel as kernels
 from rigwright.facts.apt import archive as apt_archive

@@ -16,17 +16,17 @@ from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue import Model
-from rigwright.core import shipped_files
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.desired import Clocks, GpuLimits, Limits
 from rigwright.core.errors import HostError
+from rigwright.core.files import shipped_files
 from rigwright.core.gpu_labels import called, place
 from rigwright.core.host_folders import UNTIL_BOOT
-from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.once import once
 from rigwright.core.schema import BusId
-from rigwright.core.templating import Template
+from rigwright.core.templates.host_files import SHIPPED, Templates
+from rigwright.core.templates.variables import Template
 from rigwright.driver.start_failure import quoted, silent_gpus
 from rigwright.facts import Facts, Unavailable, Unreadable, files, pci
 from rigwright.facts import systemd as units

@@ -8,7 +8,7 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import command
 from rigwright.core.desired import Ulimits
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.facts import Facts, files, system
 from rigwright.operations import file, operation
 

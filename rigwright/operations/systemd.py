@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.core.change import Change
 from rigwright.core.command import command
-from rigwright.core.templating import Template
+from rigwright.core.templates.variables import Template
 from rigwright.facts import Facts, Unavailable, files
 from rigwright.facts import systemd as units
 from rigwright.operations import file, operation

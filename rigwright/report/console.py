@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from rigwright.core.control_characters import KEPT, LONGEST_LINE, left_out, visible
-from rigwright.core.terminal_stream import unfiltered
+from rigwright.core.process.streams import unfiltered
 
 
 class SafeConsole(Console):

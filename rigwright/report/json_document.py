@@ -17,7 +17,7 @@ from rigwright.core.control_characters import escaped
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
 from rigwright.core.host_result import HostResult, HostStatus
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.engine.events import Event
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.plan import PlannedStep

@@ -11,8 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from rigwright.core import atomic_files, features, numbers, terminal_stream
+from rigwright.core import features, numbers
 from rigwright.core.errors import RigwrightError, UsageError, unexpected
+from rigwright.core.files import atomic
+from rigwright.core.process import streams
 from rigwright.report import json_document
 from rigwright.report.lazy_terminal import Output
 
@@ -126,7 +128,7 @@ def write_json(document: dict[str, Any], target: str) -> None:
     """Writes the document to a file, or to stdout for `-`. Raises UsageError when the file cannot be written."""
     document = json_document.redacted(document)
     if target == "-":
-        terminal_stream.write_document(json_document.dumps(document))
+        streams.write_document(json_document.dumps(document))
     else:
         _write("--json", chain(json_document.lines(document), "\n"), target)
 
@@ -139,7 +141,7 @@ def _write(option: str, text: Iterable[str], file: str) -> None:
             with Path(file).open("w", encoding="utf-8") as stream:
                 stream.writelines(text)
         else:
-            atomic_files.replace(Path(file), (part.encode("utf-8") for part in text))
+            atomic.replace(Path(file), (part.encode("utf-8") for part in text))
     except OSError as error:
         found = f"{file} cannot be written ({error.strerror})"
-        raise UsageError(option, found, *atomic_files.remedy(error, Path(file))) from None
+        raise UsageError(option, found, *atomic.remedy(error, Path(file))) from None

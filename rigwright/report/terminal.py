@@ -19,7 +19,7 @@ from rigwright.core.change import Change
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import RigwrightError
 from rigwright.core.numbers import count
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.core.shortening import shortened
 from rigwright.engine import events
 from rigwright.engine.report import HostReport

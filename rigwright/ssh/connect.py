@@ -19,9 +19,9 @@ import paramiko
 from msgspec import Struct
 from paramiko.ssh_exception import IncompatiblePeer
 
-from rigwright.core import deadlines
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostKeyRefused, LoginRefused, Unreachable
+from rigwright.core.process import deadlines
 from rigwright.inventory.model import Host
 from rigwright.ssh import algorithms, route
 from rigwright.ssh import known_hosts as ssh_known_hosts

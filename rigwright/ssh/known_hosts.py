@@ -21,8 +21,8 @@ import paramiko
 from msgspec import Struct
 from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
-from rigwright.core import atomic_files
 from rigwright.core.errors import UsageError
+from rigwright.core.files import atomic
 
 
 class _Line(NamedTuple):
@@ -266,7 +266,7 @@ def trust(name: str, key: paramiko.PKey) -> Path:
         lines = path.read_bytes().splitlines() if path.is_file() else []
         kept = [line for line in lines if line.split()[:2] != [name.encode(), key.get_name().encode()]]
         added = f"{name} {key.get_name()} {key.get_base64()} rigwright {datetime.date.today()}\n".encode()
-        atomic_files.replace(path, b"\n".join([*kept, added]))
+        atomic.replace(path, b"\n".join([*kept, added]))
     except OSError as error:
         found = f"cannot be written: {error.strerror}"
         fix = f"make {path.parent} writable for this user"

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from rigwright.core import deadlines, interruption
 from rigwright.core.command import LOGIN, Command, Result
 from rigwright.core.errors import Interrupted, Unreachable
+from rigwright.core.process import deadlines, interruption
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import batch_script, channel_io, sudo

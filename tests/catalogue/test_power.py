@@ -16,8 +16,8 @@ from rich.console import Console
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.core import prompt
 from rigwright.core.errors import InputError, UsageError
+from rigwright.core.process import prompt
 from rigwright.features.power import power_plan
 from rigwright.features.power import table as report
 from rigwright.features.power.budget import VERDICTS, budget, circuits

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from rigwright import catalogue
 from rigwright.catalogue import loader, releases
 from rigwright.catalogue.releases import PublishedRelease, ReleaseTable, compared, merged, parsed, written
-from rigwright.core import shipped_files
 from rigwright.core.errors import InputError
+from rigwright.core.files import shipped_files
 from rigwright.core.numbers import numbers
 
 OLD, NEW = datetime.date(2026, 8, 1), datetime.date(2026, 11, 22)

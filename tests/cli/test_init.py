@@ -15,9 +15,9 @@ from rich.console import Console
 from rigwright import catalogue, inventory
 from rigwright.cli import init, init_draft
 from rigwright.cli.options import InitOptions
-from rigwright.core import prompt
 from rigwright.core.desired import variable_type
 from rigwright.core.errors import HostError, InputError, UsageError
+from rigwright.core.process import prompt
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import loads

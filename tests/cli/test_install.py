@@ -16,7 +16,7 @@ import pytest
 
 from rigwright import __version__
 from rigwright.cli import program
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.fleet import dask_workers
 from tests.paths import ROOT
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from rigwright.cli import runner
-from rigwright.core import prompt
 from rigwright.core.errors import RigwrightError
+from rigwright.core.process import prompt
 from rigwright.facts.nccl.load import Sensors
 from rigwright.features.limits_find import command, table
 from rigwright.features.limits_find import points as limit_points

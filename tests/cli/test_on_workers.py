@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rigwright.cli import on_workers
-from rigwright.core import prompt
+from rigwright.core.process import prompt
 from rigwright.fleet import journal
 from rigwright.history import History
 from tests.cli import workers_here

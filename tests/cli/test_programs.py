@@ -100,5 +100,5 @@ def test_a_process_that_has_imported_mock_keeps_it() -> None:
 
 def test_no_garbage_is_looked_for_among_the_modules_at_the_end() -> None:
     code = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 10_000))\n"
-    code += "from rigwright.core import process_start; process_start.prepare(); print(gc.get_freeze_count())"
+    code += "from rigwright.core.process import startup; startup.prepare(); print(gc.get_freeze_count())"
     assert process(sys.executable, "-c", code).stdout == "0\nTrue\n"

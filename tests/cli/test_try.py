@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from rigwright import inventory
 from rigwright.cli import inventory_line, runner
-from rigwright.core import prompt
 from rigwright.core.errors import ConsentError, HostError, InputError, RigwrightError, Unreachable, UsageError
+from rigwright.core.process import prompt
 from rigwright.engine import playbook
 from rigwright.features.try_ import run as attempts
 from rigwright.features.try_.attempt import Attempt, Comparison, Measurement

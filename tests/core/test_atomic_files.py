@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.core import atomic_files
 from rigwright.core.errors import InputError, UsageError
+from rigwright.core.files import atomic
 from rigwright.core.yaml_source import loads
 
 
@@ -20,7 +20,7 @@ def test_mode_and_link_stay(tmp_path: Path) -> None:
     real.chmod(0o600)
     link.parent.mkdir()
     link.symlink_to(real)
-    atomic_files.change({link: "secret: 2\n"}, lambda: None)
+    atomic.change({link: "secret: 2\n"}, lambda: None)
     assert link.is_symlink()
     assert (real.read_text(), real.stat().st_mode & 0o777) == ("secret: 2\n", 0o600)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["hosts.yml", "inventory", "real.yml"]
@@ -36,7 +36,7 @@ def test_all_is_as_it_was_when_something_objects(tmp_path: Path, wrong: BaseExce
         raise wrong
 
     with pytest.raises((InputError, KeyboardInterrupt, UsageError)):
-        atomic_files.change({new: "b: 1\n", old: "a: 2\n"}, proof)
+        atomic.change({new: "b: 1\n", old: "a: 2\n"}, proof)
     assert old.read_bytes() == b"a: 1\r\n"
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["hosts.yml"]
 
@@ -44,13 +44,13 @@ def test_all_is_as_it_was_when_something_objects(tmp_path: Path, wrong: BaseExce
 def test_a_file_in_the_way_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "host_vars").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
-        atomic_files.change({tmp_path / "host_vars" / "a.yml": "b: 1\n"}, lambda: None)
+        atomic.change({tmp_path / "host_vars" / "a.yml": "b: 1\n"}, lambda: None)
 
 
 def _append(path: Path) -> None:
     for _ in range(20):
-        with atomic_files.alone(path.parent):
-            atomic_files.change({path: atomic_files.text_of(path) + "x\n"}, lambda: None)
+        with atomic.alone(path.parent):
+            atomic.change({path: atomic.text_of(path) + "x\n"}, lambda: None)
 
 
 def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_another_process_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic_files, "LOCK_S", 0.1)
+    monkeypatch.setattr(atomic, "LOCK_S", 0.1)
     with (
-        atomic_files.alone(tmp_path),
+        atomic.alone(tmp_path),
         pytest.raises(UsageError, match=r"has held its lock for 0\.1 s"),
-        atomic_files.alone(tmp_path),
+        atomic.alone(tmp_path),
     ):
         pass
 
@@ -97,7 +97,7 @@ def test_a_disk_that_takes_no_file_is_named_with_what_shows_it(
     monkeypatch.setattr(os, "fsync", refuses)
     path = tmp_path / "hosts.yml"
     with pytest.raises(UsageError) as caught:
-        atomic_files.change({path: "a: 1\n"}, lambda: None)
+        atomic.change({path: "a: 1\n"}, lambda: None)
     error = caught.value
     assert (error.where, error.found) == (str(path), f"cannot be written: {os.strerror(number)}")
     assert (error.expected, error.fix) == (expected, fix.format(tmp_path))

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from rigwright.core import deadlines
+from rigwright.core.process import deadlines
 
 
 def test_they_are_called_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch) -> None:

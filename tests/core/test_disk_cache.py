@@ -25,7 +25,8 @@ print(symptoms.all_symptoms()["driver.mismatch"].title)
 """
 PRINT_TEMPLATES = """
 import re
-from rigwright.core import rendering, shipped_files
+from rigwright.core.files import shipped_files
+from rigwright.core.templates import rendering
 text = (shipped_files.folder("templates") / "systemd/gpu-limits.timer.j2").read_text()
 playbook = (shipped_files.folder("playbooks") / "provision.yml").read_text()
 [when, *_] = [word for word in re.findall("when: (.*)", playbook) if "driver" in word]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.core import host_templates
 from rigwright.core.errors import HostError, InputError
-from rigwright.core.host_templates import HOST_FILES, SHIPPED, Templates
+from rigwright.core.templates import host_files
+from rigwright.core.templates.host_files import HOST_FILES, SHIPPED, Templates
 from tests.paths import ROOT
 
 
@@ -43,7 +43,7 @@ def test_an_owner_s_template_wins(tmp_path: Path) -> None:
         "modprobe/blocked.conf.j2",
         "{% for module in modules %}\ninstall {{ module }} /bin/false\n{% endfor %}\n",
     )
-    templates = host_templates.owners((tmp_path,))
+    templates = host_files.owners((tmp_path,))
     assert templates.render("modprobe/blocked.conf.j2", {"modules": ["nouveau"]}) == "install nouveau /bin/false\n"
     words = {"kernel_cmdline": ["iommu=pt"]}
     assert templates.render("grub/cmdline.cfg.j2", words) == SHIPPED.render("grub/cmdline.cfg.j2", words)
@@ -52,13 +52,13 @@ def test_an_owner_s_template_wins(tmp_path: Path) -> None:
 def test_the_first_folder_wins(tmp_path: Path) -> None:
     for folder in ("first", "second"):
         own(tmp_path / folder, "cuda/ld.so.conf.j2", f"# {folder}\n{{{{ home }}}}/lib64\n")
-    templates = host_templates.owners((tmp_path / "first", tmp_path / "second"))
+    templates = host_files.owners((tmp_path / "first", tmp_path / "second"))
     assert templates.render("cuda/ld.so.conf.j2", {"home": "/x"}) == "# first\n/x/lib64\n"
 
 
 def test_templates_of_other_names_are_not_ours_to_judge(tmp_path: Path) -> None:
     own(tmp_path, "nginx.conf.j2", "{% nonsense %}")
-    assert host_templates.owners((tmp_path,)) == Templates()
+    assert host_files.owners((tmp_path,)) == Templates()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_broken_one_is_named_by_file_and_line(
 ) -> None:
     path = own(tmp_path, "grub/cmdline.cfg.j2", text)
     with pytest.raises(InputError) as caught:
-        host_templates.owners((tmp_path,))
+        host_files.owners((tmp_path,))
     assert caught.value.where == f"{path}{line}"
     assert found in caught.value.found
     assert expected in caught.value.expected
@@ -89,7 +89,7 @@ def test_a_broken_one_is_named_by_file_and_line(
 def test_an_unknown_filter(tmp_path: Path) -> None:
     path = own(tmp_path, "modprobe/blocked.conf.j2", "\n{{ modules | nope }}\n")
     with pytest.raises(InputError, match="No filter named 'nope'") as raised:
-        host_templates.owners((tmp_path,))
+        host_files.owners((tmp_path,))
     assert raised.value.where == f"{path}:2"
 
 
@@ -97,12 +97,12 @@ def test_one_that_cannot_be_read(tmp_path: Path) -> None:
     path = own(tmp_path, "apt/pin.j2", "")
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="cannot be read"):
-        host_templates.owners((tmp_path,))
+        host_files.owners((tmp_path,))
 
 
 def test_what_is_right_for_the_example_and_wrong_for_the_host(tmp_path: Path) -> None:
     path = own(tmp_path, "grub/cmdline.cfg.j2", 'GRUB_CMDLINE_LINUX_DEFAULT="iommu=pt pci=realloc"\n')
-    templates = host_templates.owners((tmp_path,))
+    templates = host_files.owners((tmp_path,))
     with pytest.raises(HostError, match="lacks 'quiet'") as caught:
         templates.render("grub/cmdline.cfg.j2", {"kernel_cmdline": ["quiet"]})
     assert caught.value.where == str(path)
@@ -112,19 +112,19 @@ def test_what_is_right_for_the_example_and_wrong_for_the_host(tmp_path: Path) ->
 def test_a_misspelt_name_is_reported(tmp_path: Path, name: str) -> None:
     path = own(tmp_path, name, "")
     with pytest.raises(InputError, match="did you mean '") as raised:
-        host_templates.owners((tmp_path,))
+        host_files.owners((tmp_path,))
     assert raised.value.where == str(path)
 
 
 def test_a_backup_of_a_template_is_not_reported(tmp_path: Path) -> None:
     for name in ("grub/cmdline.cfg.j2", "grub/cmdline.cfg.j2~"):
         own(tmp_path, name, 'GRUB_CMDLINE_LINUX_DEFAULT="{{ kernel_cmdline | join(" ") }}"\n')
-    assert list(host_templates.owners((tmp_path,)).own) == ["grub/cmdline.cfg.j2"]
+    assert list(host_files.owners((tmp_path,)).own) == ["grub/cmdline.cfg.j2"]
 
 
 def test_values_that_are_equal_in_python_are_rendered_apart() -> None:
-    own = host_templates.Templates({"memory/sysctl.conf.j2": ("own", "vm.nr_hugepages = {{ count }}\n")})
+    own = host_files.Templates({"memory/sysctl.conf.j2": ("own", "vm.nr_hugepages = {{ count }}\n")})
     texts = [own.render("memory/sysctl.conf.j2", {"count": value}) for value in (1, True, 1, 1.0)]
     assert texts == [f"vm.nr_hugepages = {value}\n" for value in (1, True, 1, 1.0)]
-    other = host_templates.Templates({"memory/sysctl.conf.j2": ("own", "# mine\nvm.nr_hugepages = {{ count }}\n")})
+    other = host_files.Templates({"memory/sysctl.conf.j2": ("own", "# mine\nvm.nr_hugepages = {{ count }}\n")})
     assert other.render("memory/sysctl.conf.j2", {"count": 1}).startswith("# mine")

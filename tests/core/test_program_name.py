@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.cli.program import COMMANDS
-from rigwright.core.program_name import as_typed, package_name, program_name
+from rigwright.core.process.program_name import as_typed, package_name, program_name
 
 TEXT = "invoke verify --host a; sudo invoke lab.up; to invoke it"
 

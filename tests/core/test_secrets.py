@@ -18,10 +18,11 @@ import markupsafe
 import pytest
 from rich.markup import escape
 
-from rigwright.core import rendering, secrets, templating
+from rigwright.core import secrets
 from rigwright.core.control_characters import visible
 from rigwright.core.errors import HostError, InputError
 from rigwright.core.secrets import SHOWN, Secret
+from rigwright.core.templates import rendering, variables
 from rigwright.engine import events
 from tests.machine_speed import within
 from tests.paths import ROOT
@@ -94,8 +95,8 @@ def test_messages_and_events_have_no_secret() -> None:
 
 def test_a_traceback_has_no_secret() -> None:
     code = (
-        "import threading; from rigwright.core import terminal_stream; from rigwright.core.secrets import Secret\n"
-        "terminal_stream.guard()\n"
+        "import threading; from rigwright.core.process import streams; from rigwright.core.secrets import Secret\n"
+        "streams.guard()\n"
         f"text = Secret({CANARY!r}).reveal()\n"
         "def fail(): raise ValueError(f'not good: {text}')\n"
         "one = threading.Thread(target=fail); one.start(); one.join()\n"
@@ -141,7 +142,7 @@ def test_a_template_of_a_secret_is_a_secret_that_is_made_when_needed() -> None:
         "all": "{% for each in nested['list'] %}{{ each }},{% endfor %}",
         "items": "{% for key, value in nested | dictsort %}{{ key }}{% endfor %}",
     }
-    done = templating.settled(dict(variables), "here")
+    done = variables.settled(dict(variables), "here")
     assert source.asked == other.asked == 0
     hidden = dict.fromkeys(("become", "url", "all", "items", "of a vault"), Secret("x"))
     assert str(done) == str({**variables, **hidden, "app": {"upper": Secret("x"), "plain": "i"}})
@@ -156,7 +157,7 @@ def test_a_template_of_a_secret_is_a_secret_that_is_made_when_needed() -> None:
 def test_an_error_of_a_template_does_not_show_the_secret(tmp_path: Path) -> None:
     file = tmp_path / "a.j2"
     file.write_text("\n{{ [1][vault] }}")
-    made = templating.render_file(file, {"vault": Secret("swordfish")})
+    made = variables.render_file(file, {"vault": Secret("swordfish")})
     assert isinstance(made, Secret)
     with pytest.raises(InputError) as caught:
         made.reveal()

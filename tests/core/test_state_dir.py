@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.core import atomic_files, state_dir
 from rigwright.core.errors import RigwrightError, UsageError
+from rigwright.core.files import atomic, state_dir
 from rigwright.fleet import journal
 from rigwright.fleet.rollout import Rollout
 from rigwright.history import History, file
@@ -133,7 +133,7 @@ def test_a_key_is_added_to_what_is_there_whatever_that_is(tmp_path: Path, monkey
 def test_what_only_speeds_up_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
     monkeypatch.setattr(os, "fsync", waited.append)
-    atomic_files.replace(tmp_path / "a", b"", lasting=False)
+    atomic.replace(tmp_path / "a", b"", lasting=False)
     assert waited == []
-    atomic_files.replace(tmp_path / "a", b"")
+    atomic.replace(tmp_path / "a", b"")
     assert len(waited) == 1

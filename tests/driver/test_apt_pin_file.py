@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.core import host_templates
 from rigwright.core.errors import InputError
+from rigwright.core.templates import host_files
 from rigwright.driver.apt_pin import Pin, pin_text, read_pins
 
 OWNERS = """\
@@ -35,7 +35,7 @@ WANTED = [
 
 def written(folders: tuple[Path, ...] = ()) -> str:
     also = {"6.8": ["linux-modules-nvidia"]}
-    templates = host_templates.owners(folders)
+    templates = host_files.owners(folders)
     names = ["nvidia-driver-535", "libcuda1"]
     return pin_text(names, "535.1*", "cuda-drivers* *nvidia*", also, "release l=NVIDIA", templates)
 
@@ -64,5 +64,5 @@ def test_one_that_leaves_out_a_line_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "apt").mkdir()
     (tmp_path / "apt/pin.j2").write_text(OWNERS.replace(line, ""))
     with pytest.raises(InputError, match="lacks 'Package: nvidia-driver-535") as caught:
-        host_templates.owners((tmp_path,))
+        host_files.owners((tmp_path,))
     assert caught.value.where == str(tmp_path / "apt/pin.j2")

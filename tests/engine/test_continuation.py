@@ -13,8 +13,8 @@ import pytest
 
 from rigwright.core.command import Result, quote
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import SHIPPED
 from rigwright.core.machine_identity import MachineIdentity
+from rigwright.core.templates.host_files import SHIPPED
 from rigwright.engine.boot import continuation
 from rigwright.engine.host_run import HostRun, Options
 from rigwright.facts import FactStore

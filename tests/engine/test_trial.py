@@ -18,7 +18,7 @@ from lab.host.boot import choose, write_grubenv
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, script
 from rigwright.core.desired import Reboot
-from rigwright.core.host_templates import SHIPPED
+from rigwright.core.templates.host_files import SHIPPED
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
 from rigwright.engine.boot import trial as engine

@@ -9,8 +9,7 @@ import pytest
 from msgspec import Struct
 
 from rigwright.core.command import Result
-from rigwright.core.frozen_dict import FrozenDict
-from rigwright.facts.repeated_answers import RepeatedAnswers, unchangeable
+from rigwright.facts.repeated_answers import FrozenDict, RepeatedAnswers, unchangeable
 
 
 class Fixed(Struct, frozen=True):

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from rigwright.core import sqlite_files
 from rigwright.core.errors import UsageError
+from rigwright.core.files import sqlite
 from rigwright.engine import run_owner
 from rigwright.fleet import journal
 from rigwright.fleet.rollout import Rollout
@@ -116,7 +116,7 @@ def test_a_moment_of_another_process_is_waited_for_and_then_named(file: Path, mo
     journal.begun("r1", {"gpu01": "aa"})
     timer.join()
     other.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr(sqlite_files, "BUSY_S", 0.2)
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.2)
     with pytest.raises(UsageError, match=r"another process has held it for 0\.2 s"):
         journal.begun("r1", {"gpu01": "aa"})
     other.close()

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigwright.core import host_ranges, sqlite_files
+from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
+from rigwright.core.files import sqlite
 from rigwright.engine import run_owner
 from rigwright.fleet import journal, rollout
 from tests.cli.run_command import run_command
@@ -349,7 +350,7 @@ def test_a_journal_that_cannot_be_used_is_one_error_before_any_change(
     fix: str,
     words: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(sqlite_files, "BUSY_S", 0.1)
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.1)
     gpus.broken = {"gpu01"}
     provision(gpus, capsys, serial="1,100%")
     gpus.broken = set()
@@ -370,7 +371,7 @@ def test_a_journal_that_is_held_for_a_while_is_a_warning_and_is_written_later(
 ) -> None:
     """Hosts are being changed: the run must not end because of a file of this machine, or wait for it once for each
     host."""
-    monkeypatch.setattr(sqlite_files, "BUSY_S", 0.1)
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.1)
 
     def before(name: str) -> None:
         if name == "gpu02":

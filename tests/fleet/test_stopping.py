@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from rigwright import operations
-from rigwright.core import interruption
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
+from rigwright.core.process import interruption
 from rigwright.engine import plugins
 from rigwright.fleet import pool
 from tests.cli.run_command import run_command

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from rigwright.cli import history as cli_history
-from rigwright.core import sqlite_files
 from rigwright.core.errors import HistoryError, UsageError
+from rigwright.core.files import sqlite
 from rigwright.history import History, file, set_aside
 from rigwright.history import database as history_database
 from tests.cli.run_command import run_command
@@ -615,7 +615,7 @@ def test_one_that_holds_it_is_waited_for_and_then_named(path: Path, monkeypatch:
         history.record(run_of(0))
     timer.join()
     other.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr(sqlite_files, "BUSY_S", 0.2)
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.2)
     with History.open(path) as history, pytest.raises(HistoryError, match="another process has held it"):
         history.record(run_of(1))
     with History.open(path, write=False) as history:

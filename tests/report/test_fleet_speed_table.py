@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.core.typed_json import typed
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.measured_gpu import MeasuredGpu, MeasuredGpus

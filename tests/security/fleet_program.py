@@ -23,8 +23,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from rigwright.cli import program
-from rigwright.core import interruption
 from rigwright.core.errors import Unreachable
+from rigwright.core.process import interruption
 from rigwright.report import output_files
 from rigwright.report.lazy_terminal import Output
 from tests.fleet import fake_fleet

@@ -22,7 +22,7 @@ from rich.text import Text
 from rigwright.checks import Finding
 from rigwright.core.control_characters import KEPT, LONGEST_LINE, escaped, harmless, one_line, visible
 from rigwright.core.errors import HostError
-from rigwright.core.terminal_stream import HarmlessStream
+from rigwright.core.process.streams import HarmlessStream
 from rigwright.engine import events
 from rigwright.inventory.model import Host
 from rigwright.report import terminal
@@ -103,12 +103,12 @@ EVERYTHING = """
 import getpass, logging, sys, threading, warnings
 from invoke.exceptions import Exit
 from rigwright.cli import program
-from rigwright.core import prompt, terminal_stream
+from rigwright.core.process import prompt, streams
 from rigwright.core.errors import HostError
 from rigwright.report.console import console_on
 
 said = eval(sys.argv[1])
-terminal_stream.guard()
+streams.guard()
 sys.stdout.write(said + "\\n"); sys.stdout.writelines([said, "\\n"])
 print(said); print(said, file=sys.stderr)
 logging.warning(said)
@@ -172,12 +172,12 @@ def test_a_long_line_is_cut_and_says_so() -> None:
 
 
 def test_a_json_document_on_stdout_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rigwright.core import terminal_stream
+    from rigwright.core.process import streams
     from rigwright.report import json_document
 
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", HarmlessStream(stream))
-    terminal_stream.write_document(json_document.dumps({"log": ALL + "x" * 100_000}))
+    streams.write_document(json_document.dumps({"log": ALL + "x" * 100_000}))
     assert json.loads(stream.getvalue()) == {"log": ALL + "x" * 100_000}
     assert not re.search("[\x1b\x9b\u202e\u200b]", stream.getvalue())
 
@@ -190,7 +190,7 @@ def test_markup_in_text_is_text(text: str) -> None:
 def test_only_one_module_makes_a_console() -> None:
     """Every other module gets its console, or writes to stdout and stderr, which are filtered."""
     for path in files("rigwright/**/*.py"):
-        allowed = {Path("report/console.py"), Path("core/terminal_stream.py")}
+        allowed = {Path("report/console.py"), Path("core/process/streams.py")}
         if path.relative_to(ROOT / "rigwright") in allowed:
             continue
         for node in ast.walk(ast.parse(path.read_text())):

@@ -12,7 +12,7 @@ from typing import IO, Any, cast
 import pytest
 
 from rigwright.cli import provision_hosts, watch
-from rigwright.core import standard_streams
+from rigwright.core.process import streams
 from rigwright.engine import events
 from rigwright.report.terminal import Text
 from tests.cli.run_command import run_command
@@ -139,7 +139,7 @@ def test_a_watch_ends_when_nobody_reads_it_any_more() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w", encoding="utf-8") as pipe:
-        stream = cast(IO[str], standard_streams.SafeStream(pipe))
+        stream = cast(IO[str], streams.SafeStream(pipe))
         text = Text(stream, "", False)
         text.line("09:00:00 gpu1 fail driver")
         watch.watch([], text)

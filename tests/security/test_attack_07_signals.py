@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.core import child_processes
+from rigwright.core.process import children
 from rigwright.fleet import dask_workers
 from tests.cli import workers_here
 from tests.cli.run_command import run_command
@@ -178,12 +178,12 @@ def test_programs_of_this_machine_end_with_the_run(tmp_path: Path) -> None:
     ended: list[int] = []
 
     def work() -> None:
-        ended.append(child_processes.run(["sh", "-c", script, "sh", str(tmp_path)], 60).returncode)
+        ended.append(children.run(["sh", "-c", script, "sh", str(tmp_path)], 60).returncode)
 
     thread = threading.Thread(target=work)
     thread.start()
     _await(tmp_path / "begun")
-    child_processes.end_all()
+    children.end_all()
     thread.join(20)
     _await(tmp_path / "inner")
     assert ended == [-signal.SIGTERM]

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.core import rendering, templating, yaml_source
+from rigwright.core import yaml_source
 from rigwright.core.errors import InputError
+from rigwright.core.templates import rendering, variables
 from rigwright.inventory import read
 from tests.machine_speed import within
 from tests.paths import ROOT
@@ -165,7 +166,7 @@ def test_an_expression_is_refused(expression: str) -> None:
     values = {"values": [1], "x": {}}
     assert refused(rendering.evaluate, expression, values, "hosts.yml:7").where == "hosts.yml:7"
     for text in ("{{ " + expression + " }}", "a{{ " + expression + " }}"):
-        assert refused(templating.fill, [text], values, "hosts.yml:7").where.startswith("hosts.yml:7")
+        assert refused(variables.fill, [text], values, "hosts.yml:7").where.startswith("hosts.yml:7")
     assert values["values"] == [1]
 
 
@@ -181,13 +182,13 @@ def test_a_template_is_refused(name: str, tmp_path: Path) -> None:
     refused(rendering.render_text, TEMPLATES[name], {}, "hosts.yml:7")
     file = tmp_path / "file.j2"
     file.write_text("first line\n" + TEMPLATES[name])
-    assert refused(templating.render_file, file, {}).where.startswith(f"{file}:")
+    assert refused(variables.render_file, file, {}).where.startswith(f"{file}:")
 
 
 def test_texts_that_contain_each_other_twice() -> None:
     """Five rounds would make 2 ** 32 copies."""
     variables = {"a": "{{ b }}{{ b }}", "b": "{{ a }}{{ a }}"}
-    error = refused(templating.settled, variables, "hosts.yml", {"a": "hosts.yml:1", "b": "hosts.yml:2"})
+    error = refused(variables.settled, variables, "hosts.yml", {"a": "hosts.yml:1", "b": "hosts.yml:2"})
     assert (error.where, error.found) == ("hosts.yml:1", "more than 64 KiB of template")
 
 
@@ -198,7 +199,7 @@ def test_lists_that_contain_each_other(levels: int) -> None:
     b: Any = "{{ a }}"
     for _ in range(levels):
         a, b = [a], [b]
-    error = refused(templating.settled, {"a": a, "b": b}, "hosts.yml")
+    error = refused(variables.settled, {"a": a, "b": b}, "hosts.yml")
     assert error.found == "the variable 'a' refers to itself"
 
 

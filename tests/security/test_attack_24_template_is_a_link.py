@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rigwright import inventory
-from rigwright.core import host_templates
 from rigwright.core.errors import InputError
+from rigwright.core.templates import host_files
 from rigwright.engine import playbook
 
 PLAY = "- name: a\n  hosts: all\n  tasks:\n    - name: b\n      file.template: {path: /etc/x, template: x.j2}\n"
@@ -46,7 +46,7 @@ def test_a_template_of_rigwright_s_is_not_replaced_by_a_link(tmp_path: Path) -> 
     (folder / "modprobe").mkdir(parents=True)
     (folder / "modprobe" / "blocked.conf.j2").symlink_to(tmp_path / "private")
     with pytest.raises(InputError, match="is a link to"):
-        host_templates.owners((folder,))
+        host_files.owners((folder,))
 
 
 def test_a_link_within_the_inventory_is_followed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from rigwright import inventory
 from rigwright.core.command import Command, Result
-from rigwright.core.terminal_stream import HarmlessStream
+from rigwright.core.process.streams import HarmlessStream
 from rigwright.engine import events, playbook
 from rigwright.engine.host_run import Options
 from rigwright.fleet import actions, host_job

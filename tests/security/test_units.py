@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.core.host_templates import HOST_FILES, SHIPPED
+from rigwright.core.templates.host_files import HOST_FILES, SHIPPED
 from tests.paths import ROOT
 
 MOST = 4.0

@@ -17,8 +17,8 @@ import rigwright
 from rigwright.core.command import Command, quote, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import Templates
 from rigwright.core.machine_identity import MachineIdentity
+from rigwright.core.templates.host_files import Templates
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import system
 from rigwright.facts.boot.continuation import FOLDER, LOG, MESSAGE, PROGRAM, UNIT, UNIT_NAME, Continuation, continuation

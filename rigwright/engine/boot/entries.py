@@ -7,7 +7,7 @@ import shlex
 
 from rigwright.core import lazy_re
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import Templates
+from rigwright.core.templates.host_files import Templates
 from rigwright.facts import grub
 from rigwright.facts.boot.trial import BEGIN, END, KEPT, Boot, running_node
 

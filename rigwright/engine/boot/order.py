@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from rigwright.core import state_dir
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable, UsageError
+from rigwright.core.files import state_dir
 from rigwright.core.numbers import count
 from rigwright.engine.boot.wait import SETTLES_S, Sightings
 from rigwright.engine.events import Note

@@ -23,7 +23,7 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.desired import Reboot
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import UNTIL_BOOT
-from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.start_failure import silent_gpus
 from rigwright.engine.boot.entries import block
 from rigwright.engine.boot.reasons import Reason, reason, worse

@@ -18,10 +18,10 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from rigwright.catalogue.nccl_wheels import Wheel
-from rigwright.core import child_processes, nameless_user
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
+from rigwright.core.process import children, startup
 from rigwright.ssh.transport import Transport
 
 KEPT = f"{STATE}/libraries"
@@ -56,7 +56,7 @@ class Local(Struct, frozen=True):
 def cache() -> Path:
     """The folder of fetched wheels on this machine: $XDG_CACHE_HOME/rigwright/wheels, or ~/.cache/rigwright/wheels.
     Raises NoWheels without a home."""
-    given, home = os.environ.get("XDG_CACHE_HOME"), nameless_user.home()
+    given, home = os.environ.get("XDG_CACHE_HOME"), startup.home()
     if not given and not home:
         raise NoWheels("wheels cannot be kept here: this user has no home directory", "set HOME, or XDG_CACHE_HOME")
     return Path(given or f"{home}/.cache") / "rigwright" / "wheels"
@@ -125,7 +125,7 @@ def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
         requirements.write_text(f"{name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
         argv = [sys.executable, "-m", "pip", "download", *_PIP_OPTIONS, "--dest", work, "-r", str(requirements)]
         try:
-            done = child_processes.run(argv, FETCH_S, work)
+            done = children.run(argv, FETCH_S, work)
         except subprocess.TimeoutExpired:
             raise NoWheels(f"{name}: not fetched within {FETCH_S // 60} minutes", todo) from None
         fetched_path = next(Path(work).glob("*.whl"), None)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.engine.limit_rows import LimitsResult
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.measured_gpu import MeasuredGpus

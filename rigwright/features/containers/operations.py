@@ -12,9 +12,9 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import command
 from rigwright.core.desired import CudaSource
 from rigwright.core.errors import HostError
-from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.numbers import numbers
 from rigwright.core.schema import FileName, Word
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import pin_path
 from rigwright.facts import Facts, Unavailable, files
 from rigwright.facts import driver as state

@@ -9,8 +9,8 @@ from rigwright.core.change import Change, Note
 from rigwright.core.desired import CudaSource, Driver
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
-from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import BusId, FileName, Word
+from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.holds import held_back
 from rigwright.driver.resolve import brings_driver, repository
 from rigwright.facts import Facts, Unavailable, pci

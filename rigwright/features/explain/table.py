@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.features.explain.topics import Explanation
 from rigwright.report.labels import as_is
 from rigwright.report.tables import write_labels

@@ -13,7 +13,7 @@ from rigwright.checks import VERDICTS
 from rigwright.core import lazy_re
 from rigwright.core.fix_steps import Step
 from rigwright.core.numbers import count
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.engine.report import BAD
 from rigwright.report.causes import cause_of, common, variants, without_addresses
 from rigwright.report.html.host_page import HostView

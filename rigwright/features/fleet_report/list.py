@@ -18,8 +18,8 @@ from typing import Any
 from markupsafe import Markup
 from msgspec import Struct
 
-from rigwright.core import shipped_files
 from rigwright.core.control_characters import visible
+from rigwright.core.files import shipped_files
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.features.fleet_report.attention import Changed, Ending, Problem
 from rigwright.features.fleet_report.tiles import SHOWN, Machine

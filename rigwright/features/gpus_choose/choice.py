@@ -14,7 +14,7 @@ from msgspec import Struct
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
 from rigwright.core.numbers import count
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.core.schema import BusId
 from rigwright.facts.gpu.gpus import Gpu, Process
 from rigwright.facts.gpu.topology import NvLink, Place

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from rigwright.cli import runner
 from rigwright.core.errors import HostError, UsageError
 from rigwright.core.numbers import whole
-from rigwright.core.program_name import program_name
+from rigwright.core.process.program_name import program_name
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
 from rigwright.engine.report import FactsResult

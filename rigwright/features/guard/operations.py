@@ -7,15 +7,15 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from rigwright.core import shipped_files
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command
 from rigwright.core.errors import HostError
+from rigwright.core.files import shipped_files
 from rigwright.core.gpu_labels import place
-from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import BusId
 from rigwright.core.secrets import learn
-from rigwright.core.templating import Template
+from rigwright.core.templates.host_files import SHIPPED, Templates
+from rigwright.core.templates.variables import Template
 from rigwright.facts import Facts, Unavailable, Unreadable, files, footprint
 from rigwright.facts import systemd as units
 from rigwright.facts.gpu import gpus as gpu

@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rigwright.cli import inventory_line, runner
-from rigwright.core import prompt
 from rigwright.core.errors import HostError, UsageError
 from rigwright.core.host_result import HostResult
 from rigwright.core.numbers import whole
-from rigwright.core.program_name import program_name
+from rigwright.core.process import prompt
+from rigwright.core.process.program_name import program_name
 from rigwright.engine import host_variables
 from rigwright.engine.events import ActivityStarted
 from rigwright.engine.host_variables import HostVariables

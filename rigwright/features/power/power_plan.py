@@ -15,9 +15,9 @@ from rigwright.catalogue import Rig
 from rigwright.catalogue.rigs import Supply
 from rigwright.cli.answer import Answer, answer
 from rigwright.cli.runner import given_inventory, read_inventory
-from rigwright.core import prompt
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
+from rigwright.core.process import prompt
 from rigwright.engine.host_variables import of_host
 from rigwright.features.power import table
 from rigwright.features.power.budget import BASE_W, models_of

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from rigwright.cli import runner
-from rigwright.core import interruption, standard_streams
 from rigwright.core.errors import HostError, RigwrightError, Unreachable, UsageError
 from rigwright.core.numbers import whole
+from rigwright.core.process import interruption, streams
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
 from rigwright.engine.host_run import HostRun
@@ -116,7 +116,7 @@ class _Watch(Struct):
                 if following.state != "running":
                     self._ended(run, text, lines)
                     break
-                if standard_streams.lost(text.console.file):
+                if streams.lost(text.console.file):
                     break
                 stop.wait(max(0.0, min(EVERY_S, until - time.monotonic()) - (time.monotonic() - began)))
         return lines.recording(name=folder.rpartition("/")[2]) if lines is not None and len(lines.series) else None

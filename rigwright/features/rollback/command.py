@@ -13,7 +13,7 @@ from rigwright.cli.remove import take_back
 from rigwright.core.errors import ConsentError, UsageError
 from rigwright.core.host_result import HostResult
 from rigwright.core.numbers import count
-from rigwright.core.program_name import program_name
+from rigwright.core.process.program_name import program_name
 from rigwright.engine import run_record as recorder
 from rigwright.engine.report import FactsResult, PlanResult
 from rigwright.facts import past_runs, run_record

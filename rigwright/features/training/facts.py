@@ -11,9 +11,10 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from rigwright.core import host_text, shipped_files
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
+from rigwright.core.files import shipped_files
 from rigwright.core.host_folders import STATE
 from rigwright.core.schema import Release
 from rigwright.core.typed_json import typed

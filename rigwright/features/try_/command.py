@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rigwright.cli import inventory_line, runner
-from rigwright.core import prompt
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.numbers import whole
-from rigwright.core.program_name import program_name
+from rigwright.core.process import prompt
+from rigwright.core.process.program_name import program_name
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import loads, only_keys
 from rigwright.engine import host_variables, playbook, rollback

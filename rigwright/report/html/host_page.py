@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from rigwright.checks import VERDICTS, Finding
 from rigwright.checks.problems import Judgement, Problem, judge, problems
-from rigwright.core import shipped_files
 from rigwright.core.control_characters import visible
+from rigwright.core.files import shipped_files
 from rigwright.core.fix_steps import Step
 from rigwright.core.host_ranges import folded
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.engine.report import BAD
 from rigwright.report.html import gpu_cards
 from rigwright.report.html.p2p_matrix import Matrix, gb_s, matrices

@@ -15,7 +15,7 @@ from rigwright.checks import Finding
 from rigwright.checks.problems import Problem
 from rigwright.core import numbers
 from rigwright.core.host_ranges import folded
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.core.shortening import cut
 from rigwright.engine.report import BAD, HostReport
 from rigwright.facts.plain import plain

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.core.program_name import as_typed
+from rigwright.core.process.program_name import as_typed
 from rigwright.facts.gpu.health import Card, Errors
 from rigwright.report.html import gpu_cards, p2p_matrix, scaling_plot, topology
 from rigwright.report.html.host_page import begun, page

@@ -16,10 +16,11 @@ import jinja2.meta
 import jinja2.nodes
 from msgspec import Struct, field
 
-from rigwright.core import secrets, shipped_files, yaml_source
+from rigwright.core import secrets, yaml_source
 from rigwright.core.errors import HostError, InputError
-from rigwright.core.rendering import environment, render_text
-from rigwright.core.templating import require_inside
+from rigwright.core.files import shipped_files
+from rigwright.core.templates.rendering import environment, render_text
+from rigwright.core.templates.variables import require_inside
 from rigwright.core.yaml_source import did_you_mean
 
 Values = Mapping[str, Any]

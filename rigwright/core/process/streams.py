@@ -1,5 +1,10 @@
-"""Replaces stdin, stdout and stderr that cannot be used: a closed one, a full disk, a pipe without a reader, a lost
-terminal."""
+"""stdin, stdout and stderr of this process: usable ones in place of those that are not, and a filter for control characters.
+
+A closed stream, a full disk, a pipe without a reader and a lost terminal end no run (`secure`). What is printed passes a
+filter (`guard`): errors, questions, help, warnings, log records and tracebacks. Only two writers avoid it: the console of
+`report/console.py`, which filters each text before it adds colours, and `write_document` for JSON, which has no control
+characters.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,9 @@ import contextlib
 import errno
 import os
 import sys
-from typing import IO, TextIO, cast
+from typing import IO, Any, TextIO, cast
+
+from rigwright.core.control_characters import harmless
 
 _NO_READER = (errno.EPIPE, errno.EIO, errno.EBADF)
 """Errors of an output that nobody reads any more: `| head -1`, a closed terminal, `>&-`."""
@@ -85,3 +92,44 @@ def exit_if_full() -> None:
     if problem := full(sys.stdout):
         print(f"error stdout: cannot be written: {problem}", file=sys.stderr, flush=True)
         os._exit(1)
+
+
+class HarmlessStream:
+    """A text stream that writes harmless text to another one. `unfiltered` is that other stream."""
+
+    def __init__(self, unfiltered: IO[str]) -> None:
+        self.unfiltered = unfiltered
+
+    def write(self, text: str) -> int:
+        """Writes the text without control characters; returns its length."""
+        self.unfiltered.write(harmless(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Writes each of the texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unfiltered, name)
+
+
+def guard() -> None:
+    """Puts the filter before stdout and stderr of this process. A character that their encoding lacks becomes `?`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or isinstance(stream, HarmlessStream):
+            continue
+        with contextlib.suppress(AttributeError, ValueError):  # a stream of a test, or one that is closed
+            stream.reconfigure(errors="replace")
+        setattr(sys, name, cast(IO[str], HarmlessStream(stream)))
+
+
+def unfiltered(stream: IO[str]) -> IO[str]:
+    """The stream without the filter, for a writer that filters itself."""
+    return stream.unfiltered if isinstance(stream, HarmlessStream) else stream
+
+
+def write_document(text: str) -> None:
+    """Prints a JSON document of `json_document.dumps` to stdout, whole: its lines are not cut."""
+    print(text, file=unfiltered(sys.stdout))

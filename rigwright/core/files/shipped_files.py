@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 CHECKOUT = _PACKAGE.parent
 """The folder of the checkout; only valid when rigwright runs from a checkout."""
 

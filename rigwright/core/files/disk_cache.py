@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rigwright.core import shipped_files
+from rigwright.core.files import shipped_files
 from rigwright.core.once import once
 
 T = TypeVar("T")
-_OWN = Path(__file__)
+_FOLDER = Path(__file__).parent
+_PACKAGE = _FOLDER.parents[1]
 _SUFFIXES = (".py", ".yml", ".csv", ".j2")
 _MOST_BYTES = 16 << 20
 
@@ -54,7 +55,7 @@ def read_or_make(name: str, make: Callable[[], T]) -> T:
 
 
 def _path(name: str) -> Path:
-    return _OWN.parent / "__pycache__" / f"{name}.{sys.implementation.cache_tag}.pickle"
+    return _FOLDER / "__pycache__" / f"{name}.{sys.implementation.cache_tag}.pickle"
 
 
 def _read(name: str) -> Any:
@@ -89,7 +90,7 @@ def _template_folders() -> tuple[Path, Path]:
 @once
 def _digest() -> bytes:
     """A digest of the shipped files from which anything is made, and of the modules with its classes."""
-    files = _files(_OWN.parent, _OWN.parents[1] / "catalogue", *_template_folders())
+    files = _files(_PACKAGE / "core", _PACKAGE / "catalogue", *_template_folders())
     sources = [(str(path), (about := path.stat()).st_size, about.st_mtime_ns) for path in files]
     return hashlib.sha256(repr((sys.version, sorted(sources))).encode()).digest()
 

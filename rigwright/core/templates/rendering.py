@@ -16,8 +16,9 @@ import jinja2.runtime
 from jinja2.environment import TemplateExpression
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from rigwright.core import disk_cache, secrets
+from rigwright.core import secrets
 from rigwright.core.errors import InputError
+from rigwright.core.files import disk_cache
 from rigwright.core.secrets import Secret
 
 _FAILURES = (

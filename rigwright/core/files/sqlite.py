@@ -12,8 +12,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from rigwright.core import state_dir
 from rigwright.core.errors import RigwrightError
+from rigwright.core.files import state_dir
 
 BUSY_S = 10.0
 

@@ -10,8 +10,9 @@ import os
 import pwd
 from pathlib import Path
 
-from rigwright.core import atomic_files, nameless_user
 from rigwright.core.errors import UsageError
+from rigwright.core.files import atomic
+from rigwright.core.process import startup
 
 
 def place(*parts: str) -> Path:
@@ -22,7 +23,7 @@ def place(*parts: str) -> Path:
     if given := os.environ.get("XDG_STATE_HOME"):
         return Path(given).joinpath("rigwright", *parts)
     owner = caller()
-    home = Path(owner.pw_dir) if owner else nameless_user.home()
+    home = Path(owner.pw_dir) if owner else startup.home()
     if home is None:
         found = f"the user {os.getuid()} has no home directory"
         raise UsageError("HOME", found, "a folder for the history and rollouts", "set HOME, or XDG_STATE_HOME")
@@ -55,7 +56,7 @@ def made(folder: Path) -> list[Path]:
 
 
 def write(path: Path, text: str, *, lasting: bool) -> None:
-    """Writes a private file atomically; `lasting` as in `atomic_files.replace`. Raises OSError."""
+    """Writes a private file atomically; `lasting` as in `atomic.replace`. Raises OSError."""
     fresh = [*made(path.parent), *([path] if path.is_symlink() or not path.exists() else [])]
-    atomic_files.replace(path, text.encode("utf-8"), private=True, lasting=lasting)
+    atomic.replace(path, text.encode("utf-8"), private=True, lasting=lasting)
     give(*fresh)

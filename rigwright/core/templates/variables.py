@@ -33,7 +33,7 @@ def require_inside(path: Path, folder: Path, where: str) -> None:
 def render_file(path: Path, values: Mapping[str, Any], closed: str = "") -> str | Secret:
     """Renders a template file with the values; `closed` as for `settled`. Raises InputError with the line in the
     template."""
-    from rigwright.core.rendering import names, needs_secret, render_text
+    from rigwright.core.templates.rendering import names, needs_secret, render_text
 
     text = yaml_source.text(path, str(path))
     if closed and (unknown := names(text) - {*values}):
@@ -116,7 +116,7 @@ def fill(
         return value if all(new is old for new, old in zip(changed, value, strict=True)) else changed
     if not has_template(value):
         return value
-    from rigwright.core.rendering import names, needs_secret
+    from rigwright.core.templates.rendering import names, needs_secret
 
     text: str = value.value if isinstance(value, Secret) else value
     if len(text) > MOST_TEXT:
@@ -129,7 +129,7 @@ def fill(
 
 
 def _filled(text: str, variables: Mapping[str, Any], where: str) -> Any:
-    from rigwright.core.rendering import evaluate, render_text
+    from rigwright.core.templates.rendering import evaluate, render_text
 
     whole = _WHOLE.fullmatch(text)
     return evaluate(whole[1].strip(), variables, where) if whole else render_text(text, variables, where)
