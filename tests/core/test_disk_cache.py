@@ -60,7 +60,7 @@ def run(package: Path, code: str = PRINT, expected: int = 0, **environment: str)
 
 def kept(package: Path) -> dict[str, Path]:
     """The kept files by name."""
-    folder = package / "rigwright" / "core" / "__pycache__"
+    folder = package / "rigwright" / "core" / "files" / "__pycache__"
     return {path.name.partition(".cpython")[0]: path for path in folder.glob("*.pickle")}
 
 
@@ -135,7 +135,7 @@ def test_nothing_is_written_where_python_keeps_no_modules(package: Path) -> None
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(package: Path) -> None:
-    (package / "rigwright" / "core" / "__pycache__").write_text("a file in its place")
+    (package / "rigwright" / "core" / "files" / "__pycache__").write_text("a file in its place")
     assert run(package) == run(package)
 
 
