@@ -22,7 +22,8 @@ from rigwright.core import secrets
 from rigwright.core.control_characters import visible
 from rigwright.core.errors import HostError, InputError
 from rigwright.core.secrets import SHOWN, Secret
-from rigwright.core.templates import rendering, variables
+from rigwright.core.templates import rendering
+from rigwright.core.templates.variables import render_file, settled
 from rigwright.engine import events
 from tests.machine_speed import within
 from tests.paths import ROOT
@@ -142,7 +143,7 @@ def test_a_template_of_a_secret_is_a_secret_that_is_made_when_needed() -> None:
         "all": "{% for each in nested['list'] %}{{ each }},{% endfor %}",
         "items": "{% for key, value in nested | dictsort %}{{ key }}{% endfor %}",
     }
-    done = variables.settled(dict(variables), "here")
+    done = settled(dict(variables), "here")
     assert source.asked == other.asked == 0
     hidden = dict.fromkeys(("become", "url", "all", "items", "of a vault"), Secret("x"))
     assert str(done) == str({**variables, **hidden, "app": {"upper": Secret("x"), "plain": "i"}})
@@ -157,7 +158,7 @@ def test_a_template_of_a_secret_is_a_secret_that_is_made_when_needed() -> None:
 def test_an_error_of_a_template_does_not_show_the_secret(tmp_path: Path) -> None:
     file = tmp_path / "a.j2"
     file.write_text("\n{{ [1][vault] }}")
-    made = variables.render_file(file, {"vault": Secret("swordfish")})
+    made = render_file(file, {"vault": Secret("swordfish")})
     assert isinstance(made, Secret)
     with pytest.raises(InputError) as caught:
         made.reveal()
