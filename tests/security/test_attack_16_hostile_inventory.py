@@ -14,7 +14,8 @@ import pytest
 
 from rigwright.core import yaml_source
 from rigwright.core.errors import InputError
-from rigwright.core.templates import rendering, variables
+from rigwright.core.templates import rendering
+from rigwright.core.templates.variables import fill, render_file, settled
 from rigwright.inventory import read
 from tests.machine_speed import within
 from tests.paths import ROOT
@@ -166,7 +167,7 @@ def test_an_expression_is_refused(expression: str) -> None:
     values = {"values": [1], "x": {}}
     assert refused(rendering.evaluate, expression, values, "hosts.yml:7").where == "hosts.yml:7"
     for text in ("{{ " + expression + " }}", "a{{ " + expression + " }}"):
-        assert refused(variables.fill, [text], values, "hosts.yml:7").where.startswith("hosts.yml:7")
+        assert refused(fill, [text], values, "hosts.yml:7").where.startswith("hosts.yml:7")
     assert values["values"] == [1]
 
 
@@ -182,13 +183,13 @@ def test_a_template_is_refused(name: str, tmp_path: Path) -> None:
     refused(rendering.render_text, TEMPLATES[name], {}, "hosts.yml:7")
     file = tmp_path / "file.j2"
     file.write_text("first line\n" + TEMPLATES[name])
-    assert refused(variables.render_file, file, {}).where.startswith(f"{file}:")
+    assert refused(render_file, file, {}).where.startswith(f"{file}:")
 
 
 def test_texts_that_contain_each_other_twice() -> None:
     """Five rounds would make 2 ** 32 copies."""
     variables = {"a": "{{ b }}{{ b }}", "b": "{{ a }}{{ a }}"}
-    error = refused(variables.settled, variables, "hosts.yml", {"a": "hosts.yml:1", "b": "hosts.yml:2"})
+    error = refused(settled, variables, "hosts.yml", {"a": "hosts.yml:1", "b": "hosts.yml:2"})
     assert (error.where, error.found) == ("hosts.yml:1", "more than 64 KiB of template")
 
 
@@ -199,7 +200,7 @@ def test_lists_that_contain_each_other(levels: int) -> None:
     b: Any = "{{ a }}"
     for _ in range(levels):
         a, b = [a], [b]
-    error = refused(variables.settled, {"a": a, "b": b}, "hosts.yml")
+    error = refused(settled, {"a": a, "b": b}, "hosts.yml")
     assert error.found == "the variable 'a' refers to itself"
 
 
