@@ -10,7 +10,7 @@ from rigwright.core.change import Change
 from rigwright.core.command import Command, command
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostError, NoRoot, Rebooting, Unreachable
-from rigwright.core.host_templates import SHIPPED
+from rigwright.core.templates.host_files import SHIPPED
 from rigwright.engine import leased_commands
 from rigwright.engine.boot import continuation
 from rigwright.engine.boot import order as reboot_order
