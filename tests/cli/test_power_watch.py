@@ -10,7 +10,7 @@ import pytest
 from rigwright.core.errors import HostError
 from rigwright.features.power import power_watch
 from tests.cli.run_command import run_command
-from tests.report.recordings import header
+from tests.features.recorder.recordings import header
 
 HOSTS = "gpu: {hosts: {one: {ansible_host: 192.0.2.1}, two: {ansible_host: 192.0.2.2}}}\n"
 

@@ -12,7 +12,7 @@ from rigwright.features.power import watch_table as table
 from rigwright.features.power.watch_table import Extremes
 from rigwright.features.recorder.facts import Lines
 from rigwright.report.terminal import Text
-from tests.report.recordings import BUS_IDS, SLOTS, followed, tick, volts
+from tests.features.recorder.recordings import BUS_IDS, SLOTS, followed, tick, volts
 
 PEAK = [
     tick(0.0, 40.0, 40.0, 40.0, 40.0, reasons=1),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rigwright.features.power import page as power_page
+from tests.features.recorder.recordings import SLOTS, header, read, tick, volts
 from tests.report.chromium import Chromium
-from tests.report.recordings import SLOTS, header, read, tick, volts
 
 
 def a_recording(seconds: float = 60, peak_at_s: float = 40.0) -> list[dict[str, object]]:

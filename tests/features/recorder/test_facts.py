@@ -12,8 +12,8 @@ import pytest
 from rigwright.core.command import Result
 from rigwright.facts import Unreadable, parsed
 from rigwright.features.recorder.facts import READ_BYTES, Recording, unended, unfetched
+from tests.features.recorder.recordings import NEXT_BOOT, Line, T, followed, header, read, tick, volts
 from tests.machine_speed import within
-from tests.report.recordings import NEXT_BOOT, Line, T, followed, header, read, tick, volts
 
 RAMP = [
     tick(0.0, 40.0, 40.0),
