@@ -18,7 +18,7 @@ from rigwright.engine.gpu_use import gpu_users
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.p2p import required
 from rigwright.engine.plan import PlannedStep
-from rigwright.engine.playbook import Step
+from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.engine.report import ApplyResult
 from rigwright.facts.own_programs import at_work
 
@@ -26,14 +26,11 @@ JOB_LEFT_S = 3600
 """The seconds within which a job of an earlier run has to end."""
 
 
-def apply(
-    run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep], trials: Trials | None = None, tried: str = ""
-) -> ApplyResult:
-    """Applies the steps in order, under the host's lease; `preview` is the plan that the user has seen.
+def apply(run: HostRun, bound: BoundPlaybook, preview: Sequence[PlannedStep], tried: str = "") -> ApplyResult:
+    """Applies the steps of a playbook in order, under the host's lease; `preview` is the plan that the user has seen.
 
-    The result's `error` says what stopped it; the steps after that are as they were in the preview. `trials`: a new
-    boot is tried once, where the host can do that; None: it is not. `tried`: the change of a `try` on which somebody
-    decides later.
+    A new boot is tried once, where the host can do that. The result's `error` says what stopped the run; the steps
+    after that are as they were in the preview. `tried`: the change of a `try` on which somebody decides later.
     """
     ended: list[PlannedStep] = []
     done: dict[str, tuple[Change, ...]] = {}
@@ -41,16 +38,17 @@ def apply(
     failure: RigwrightError | None = None
     try:
         if run.host.is_this_machine:
-            _require_continuation(run, steps, preview)
+            _require_continuation(run, bound.steps, preview)
         held = lease.take(run.transport, run.host.name, run.options.run_id, run.options.earlier_runs)
         try:
-            reboots = Reboots(run, held, steps, preview, trials)
+            trials = Trials(run, bound.desired.reboot, bound.templates)
+            reboots = Reboots(run, held, bound.steps, preview, trials)
             _await_leftover_jobs(run, held)
             if run.host.is_this_machine:
                 reboots.begin_here()
             reboots.settle_trial()
             run.store.forget()  # another run may have changed the host between the preview and the lease
-            for key, step, changes in _Application(run, held, reboots, preview, tried).walk(steps):
+            for key, step, changes in _Application(run, held, reboots, preview, tried).walk(bound.steps):
                 ended += [step] if step else []
                 done.update({key: changes} if changes else {})
             reboots.end_trial()
@@ -61,7 +59,7 @@ def apply(
         held.release(run_record.done())
     except BaseException as error:  # also a bug: what was done before it must be in the result
         failure = error if isinstance(error, RigwrightError) else unexpected(run.host.name, error)
-        if reboots and reboots.tries and not isinstance(error, Rebooting):
+        if reboots and reboots.trials.kept and not isinstance(error, Rebooting):
             run.note("a reboot starts what ran before this run, until provision has tried a new boot")
     keys = {step.step.key for step in ended}
     whole = (*ended, *(step for step in preview if step.step.key not in keys))

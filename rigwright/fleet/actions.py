@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rigwright.checks import Finding
     from rigwright.engine.p2p.nccl_test import NcclTestOptions
     from rigwright.engine.p2p.nccl_tests import Programs
-    from rigwright.engine.plan import PlannedStep
     from rigwright.engine.verify import CheckEvaluation
 
 R = TypeVar("R")
@@ -92,28 +91,16 @@ def plan_or_fail(
 
 def apply_host(job: HostJob) -> Stages[ApplyResult]:
     """Applies the plan of the report, where it has changes. Raises the error that stopped it."""
-    if job.report.status != "pending":
-        from rigwright.engine import apply as engine_apply
+    from rigwright.engine.apply import apply, tidy
 
-        engine_apply.tidy(job.run)
+    if job.report.status != "pending":
+        tidy(job.run)
         return ApplyResult()
-    result = applied(job, job.report.planned)
+    result = apply(job.run, job.bound, job.report.planned)
     yield result
     if result.error is not None:
         raise result.error
     return result
-
-
-def applied(job: HostJob, planned: Sequence[PlannedStep], tried: str = "") -> ApplyResult:
-    """Applies a plan of the job's playbook; a boot that it leads to is tried once. The error that stopped it is in the
-    result.
-
-    `tried`: the change of a `try` on which somebody decides later."""
-    from rigwright.engine import apply as engine_apply
-    from rigwright.engine.boot.trial import Trials
-
-    trials = Trials(job.run, job.bound.desired.reboot, job.bound.templates)
-    return engine_apply.apply(job.run, job.bound.steps, planned, trials, tried)
 
 
 def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[HostResult]:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from rigwright.core.command import Command, Result
+from rigwright.core.desired import Desired, Reboot
 from rigwright.core.errors import RigwrightError
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import jobs, plugins
 from rigwright.engine.boot.trial import Trials
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.engine.playbook import Step
+from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, driver, grub, kernel, pci, system
 from rigwright.facts.apt import archive as apt_archive
 from rigwright.facts.apt import dpkg
@@ -115,7 +116,9 @@ def provisioned(box: Box, monkeypatch: pytest.MonkeyPatch) -> RigwrightError | N
     plan = run.planned(steps)
     assert [step.status for step in plan] == ["ok", "ok", "pending"]
     box.upgraded()
-    return engine_apply.apply(run, steps, plan).error
+    return engine_apply.apply(
+        run, BoundPlaybook(run.host, steps, (), desired=Desired(reboot=Reboot(trial=False))), plan
+    ).error
 
 
 def test_the_new_kernel_gets_headers_and_module_before_it_boots(monkeypatch: pytest.MonkeyPatch) -> None:

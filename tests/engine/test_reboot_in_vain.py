@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from rigwright.core.command import Command, Result
+from rigwright.core.desired import Desired, Reboot
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.engine.playbook import Step
+from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, driver, grub, kernel, kernel_log, pci, system, systemd
-from rigwright.facts.boot import reboot_record
+from rigwright.facts.boot import reboot_record, trial
 from rigwright.inventory.model import Host
 from tests.ssh.fake_transport import FakeTransport
 
@@ -36,6 +37,7 @@ NVRM: installed in this system is not supported by the
 NVRM: NVIDIA 535.261.03 driver release.
 """
 RELEASE = "6.1.0-50-amd64"
+NO_TRIAL = Desired(reboot=Reboot(trial=False))
 
 
 class Box:
@@ -72,6 +74,7 @@ class Box:
             display.graphical.command: "default=multi-user.target\nId=display-manager.service\nLoadState=not-found\nActiveState=inactive\n",
             kernel_log.kernel.command: REFUSED,
             systemd.module_load_errors.command: "",
+            trial.trial.command: "none",
         }
         return Result(0, texts.get(cmd, "").encode())
 
@@ -83,7 +86,10 @@ class Box:
         function = plugins.known("operations")["reboot.if_needed"]
         step = Step("Reboot", "reboot.if_needed", function, {}, "play.yml:1")
         planned = run.planned([step])
-        error = planned[0].error or engine_apply.apply(run, (step,), planned).error
+        error = (
+            planned[0].error
+            or engine_apply.apply(run, BoundPlaybook(host, (step,), (), desired=NO_TRIAL), planned).error
+        )
         assert error is not None
         return f"{error.found}; {error.fix}"
 

@@ -332,7 +332,7 @@ def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str
         return real(commands, **how)
 
     run.transport.run = sent  # type: ignore[method-assign]
-    result = apply(run, (step,), (PlannedStep(step, "pending", changes),))
+    result = apply(run, BoundPlaybook(HOST, (step,), ()), (PlannedStep(step, "pending", changes),))
     assert result.error is None
     (script,) = [script for script in scripts if "true" in script]
     before = script[: script.index("true")]
@@ -350,6 +350,6 @@ def test_a_change_is_not_made_when_it_cannot_be_written(machine: Machine) -> Non
     change = replace(DRIVER, commands=(command("install-the-driver"),))
     plugins.known("operations")
     step = Step("Driver installed", "driver.installed", lambda _facts: iter((change,)), {}, "play.yml:1")
-    result = apply(machine.run(), (step,), (PlannedStep(step, "pending", (change,)),))
+    result = apply(machine.run(), BoundPlaybook(HOST, (step,), ()), (PlannedStep(step, "pending", (change,)),))
     assert result.error is not None
     assert "install-the-driver" not in machine.ran

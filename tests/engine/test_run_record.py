@@ -61,7 +61,7 @@ def _ran(failing: str = "") -> list[str]:
     transport: Any = FakeTransport(answer)
     run = HostRun(HOST, transport, Options("20261122-1"), lambda _: None, RunState(threading.Semaphore()))
     preview = [PlannedStep(one, "pending", (CHANGES[one.name],)) for one in steps]
-    assert (apply(run, steps, preview).error is None) == (not failing)
+    assert (apply(run, BoundPlaybook(run.host, steps, ()), preview).error is None) == (not failing)
     return ran
 
 

@@ -15,9 +15,9 @@ from rigwright.core.desired import Ecc
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.engine.playbook import Step
+from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, grub, kernel, pci, system
-from rigwright.facts.boot import reboot_record
+from rigwright.facts.boot import reboot_record, trial
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.inventory.model import Host
 from tests import nvidia_smi
@@ -68,6 +68,7 @@ class Box:
             grub.grub.command: CFG,
             kernel.module_version(RELEASE, "nvidia").command: "535.261.03",
             kernel.initramfs(f"/boot/initrd.img-{RELEASE}").command: "module nvme.ko\n",
+            trial.trial.command: "none",
             display.graphical.command: "default=multi-user.target\nId=display-manager.service\nLoadState=not-found\nActiveState=inactive\n",
         }
         return Result(0, texts.get(cmd, "").encode())
@@ -80,17 +81,8 @@ class Box:
         )
         step = Step("ECC", "gpu.ecc", plugins.known("operations")["gpu.ecc"], {"ecc": Ecc(enabled=True)}, "play.yml:1")
         planned = run.planned([step])
-        trials: Any = NoTrial()
-        return str(planned[0].reason) if planned[0].error else engine_apply.apply(run, (step,), planned, trials)
-
-
-class NoTrial:
-    """Trials of a run in which nothing was kept. A call of `keep` or `arm` fails."""
-
-    kept = False
-
-    def state(self) -> None:
-        """No trial is on the host."""
+        bound = BoundPlaybook(run.host, (step,), ())
+        return str(planned[0].reason) if planned[0].error else engine_apply.apply(run, bound, planned)
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from rigwright.engine.boot.entries import block
 from rigwright.engine.boot.reasons import obstacles_to_login, reason, worse
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep
-from rigwright.engine.playbook import Step
+from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.engine.report import ApplyResult
 from rigwright.facts import grub, kernel_log, parsed, pci, pstore
 from rigwright.facts.boot import trial as facts
@@ -542,8 +542,8 @@ def applied(
     transport: Any = FakeTransport(answer)
     run = HostRun(Host("h", (), {}), transport, Options("RUN2"), lambda _: None, RunState(threading.Semaphore()))
     step = Step("Reboot", "reboot.if_needed", lambda _facts: iter(()), {}, "play.yml:1")
-    trials = engine.Trials(run, None)
-    return transport, engine_apply.apply(run, (step,), (PlannedStep(step, "ok"),), trials)
+    bound = BoundPlaybook(run.host, (step,), ())
+    return transport, engine_apply.apply(run, bound, (PlannedStep(step, "ok"),))
 
 
 @pytest.mark.parametrize("stage", ["", "none"])

@@ -10,7 +10,6 @@ from rigwright.core.change import Change
 from rigwright.core.command import Command, command
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostError, NoRoot, Rebooting, Unreachable
-from rigwright.core.templates.host_files import SHIPPED
 from rigwright.engine import leased_commands
 from rigwright.engine.boot import continuation
 from rigwright.engine.boot import order as reboot_order
@@ -39,17 +38,11 @@ SLOT_RENEWS_S = 60.0
 class Reboots:
     """The reboots of one host in a run that holds its lease.
 
-    `rebooted`: whether the host was rebooted. `trials`: a new boot is tried once where the host can do that; None: it
-    is not.
+    `rebooted`: whether the host was rebooted.
     """
 
     def __init__(
-        self,
-        run: HostRun,
-        held: Lease,
-        steps: Sequence[Step],
-        preview: Sequence[PlannedStep],
-        trials: Trials | None,
+        self, run: HostRun, held: Lease, steps: Sequence[Step], preview: Sequence[PlannedStep], trials: Trials
     ) -> None:
         self.run, self.held, self.trials = run, held, trials
         self.step = next((step for step in steps if step.declared.reboots and not step.skipped), None)
@@ -59,14 +52,9 @@ class Reboots:
         """The kernel modules that the steps of this run replace which the preview did not show as done."""
         self.rebooted = False
 
-    @property
-    def tries(self) -> bool:
-        """Whether the next new boot is tried, because what ran before is kept."""
-        return self.trials is not None and self.trials.kept
-
     def keep(self) -> tuple[Command, ...]:
         """The commands that keep what runs now, before a change that leads to a reboot; () where no boot is tried."""
-        return self.trials.keep(self.modules) if self.trials and self.step else ()
+        return self.trials.keep(self.modules) if self.step else ()
 
     def begin_here(self) -> None:
         """On this machine: removes what an earlier continuation left. After its reboot: records a reboot that did not
@@ -76,8 +64,7 @@ class Reboots:
             return
         last = continuation.state(self.run)
         self.run.note("goes on after the reboot of this machine")
-        trial = self.trials.state() if self.trials else None
-        if last is None or self.step is None or trial is not None or self._becomes_ok(self.step):
+        if last is None or self.step is None or self.trials.state() or self._becomes_ok(self.step):
             return
         for change in self.run.planned([self.step])[0].changes:
             if change.reboot and one_line(change.before)[:600] == last.why:
@@ -86,7 +73,7 @@ class Reboots:
     def settle_trial(self) -> None:
         """Ends what an earlier run left of a trial: judges this boot if it is the trial, and reports a trial from which
         the host has come back."""
-        if self.trials is None or self.step is None:
+        if self.step is None:
             return
         trial = self.trials.state()
         if trial is None or trial.stage == "prepared":
@@ -114,7 +101,7 @@ class Reboots:
 
         It stays where an earlier trial failed and nothing has corrected that yet.
         """
-        if self.trials is None or self.step is None or (self.rebooted and not self.trials.kept):
+        if self.step is None or (self.rebooted and not self.trials.kept):
             return
         trial = self.run.value(trial_facts.trial)
         if trial is None:
@@ -143,14 +130,14 @@ class Reboots:
             before = str(self.run.value(system.boot_id))
             up_s = UP_S
             # A prepared trial that was not booted yet stays prepared; a trial of this run has ended with its reboot.
-            trial = self.trials is not None and not (change.same_boot and (self.rebooted or not self.tries))
+            trial = not (change.same_boot and (self.rebooted or not self.trials.kept))
             with self.run.critical_section(step.name):
-                if self.trials and trial:
+                if trial:
                     leased_commands.run_batch(self.held, step.name, [*first, *self.trials.keep(self.modules)])
                     leased_commands.run_batch(self.held, step.name, self.trials.arm(change.gpus_after))
                     first = ()
-                    up_s = self.trials.judged_within_s if self.tries else up_s
-                trial = trial and self.tries
+                    up_s = self.trials.judged_within_s if self.trials.kept else up_s
+                trial = trial and self.trials.kept
                 self.run.note(f"rebooting{', to try the new boot' if trial else ''}: {change.before}")
                 wait = self._wait(before, change.reboot_timeout_s, self.run.options.run_id if trial else "")
                 self._order_reboot(step, [*first, *change.commands], before, wait.limit_s, change.before)
@@ -189,9 +176,8 @@ class Reboots:
         run_id = self.run.options.run_id
         here = self.run.host.is_this_machine
         if here:
-            wait_s = min(UP_S, self.trials.reboot.confirm_within_s / 3) if self.trials else UP_S
-            templates = self.trials.templates if self.trials else SHIPPED
-            first = (*first, *continuation.arm(self.run, templates, why, wait_s))
+            wait_s = min(UP_S, self.trials.reboot.confirm_within_s / 3)
+            first = (*first, *continuation.arm(self.run, self.trials.templates, why, wait_s))
         reboot_order.record(self.run.host, run_id, boot, min(limit_s, reboot_order.LONGEST_S - 60))
         delay_s = continuation.DELAY_S if here else reboot_order.DELAY_S
         commands = [*first, command("sync"), reboot_order.order(run_id, delay_s)]
@@ -208,7 +194,6 @@ class Reboots:
         `boot_s`: how long a boot may take. `kept_out`: what kept the controller out of the trial. `wait`: makes the
         connection again that is lost while the boot is judged.
         """
-        assert self.trials
         trial, why, kept_out = self._judgement(step, wait, kept_out)
         if trial is not None and trial.stage == "running":
             if not why:
@@ -246,7 +231,6 @@ class Reboots:
     ) -> tuple[trial_facts.Trial | None, tuple[str, ...], tuple[str, ...]]:
         """The trial; why this boot, which is a trial, is not healthy; what kept the controller out of a trial that has
         ended."""
-        assert self.trials
         while True:
             try:
                 trial = self.trials.state()
@@ -260,7 +244,7 @@ class Reboots:
     def _wait(self, before: str, boot_s: int, trial: str = "") -> BootWait:
         """A wait for another boot than `before`, which may take `boot_s` seconds. `trial`: the run that tries it once,
         "" for a boot that stays."""
-        if not self.trials or not trial:
+        if not trial:
             return BootWait(self.run, self.held, before, boot_s)
         tried = Tried(trial, self.trials.reboot.confirm_within_s, boot_s)
         return BootWait(self.run, self.held, before, tried.limit_s, tried)

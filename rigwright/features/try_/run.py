@@ -12,6 +12,7 @@ from rigwright.checks import Finding
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
 from rigwright.core.host_folders import RUNS
 from rigwright.core.host_result import HostResult
+from rigwright.engine import apply as engine_apply
 from rigwright.engine import rollback, run_owner
 from rigwright.engine import run_record as recorder
 from rigwright.engine.events import ActivityStarted, Note
@@ -80,7 +81,7 @@ def change_and_measure(job: HostJob, options: MeasurementOptions) -> Iterator[Ho
     Raises Unreachable when the host does not come back, Interrupted, and the error of a change that did not begin.
     """
     begun = replace(job.report.last(Attempt), decision="left")
-    applied = actions.applied(job, job.report.planned, tried=begun.change)
+    applied = engine_apply.apply(job.run, job.bound, job.report.planned, tried=begun.change)
     yield applied
     if applied.error is not None and not _touched(applied):
         raise applied.error
@@ -174,7 +175,7 @@ def go_back(job: HostJob, why: str, run: str) -> Iterator[HostResult]:
     for step in planned:
         if step.error is not None:
             raise step.error
-    applied = actions.applied(job, planned)
+    applied = engine_apply.apply(job.run, job.bound, planned)
     yield _joined(job.report.applied or ApplyResult(), applied)
     if applied.error is not None:
         raise applied.error

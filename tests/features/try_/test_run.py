@@ -14,6 +14,7 @@ from rigwright.core.change import Change
 from rigwright.core.command import Result
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
 from rigwright.core.host_result import HostResult
+from rigwright.engine import apply as engine_apply
 from rigwright.engine import run_owner, verify
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Step
@@ -83,7 +84,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found: Measurement = given["measure"]
         return found
 
-    monkeypatch.setattr(actions, "applied", lambda *_given, tried="": given["tried"].append(tried) or given["apply"])
+    monkeypatch.setattr(engine_apply, "apply", lambda *_given, tried="": given["tried"].append(tried) or given["apply"])
     monkeypatch.setattr(measurement, "measure", measure)
     monkeypatch.setattr(actions, "prove_host", prove)
     monkeypatch.setattr(actions, "source_of_wheels", lambda _job, _given: "none")
