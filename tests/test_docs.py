@@ -19,7 +19,8 @@ from invoke.parser import Parser
 from rigwright import catalogue, inventory
 from rigwright.checks import Finding
 from rigwright.core.desired import variable_names
-from rigwright.engine import limit_rows, playbook
+from rigwright.engine import limits as limits_table
+from rigwright.engine import playbook
 from rigwright.facts.gpu.health import Card, Errors
 from rigwright.inventory.model import Host
 from rigwright.report import json_document, prometheus
@@ -196,7 +197,7 @@ def test_every_key_of_a_machine_and_its_limits_is_described() -> None:
     section = text.partition("## `machine`\n")[2].partition("\n## ")[0]
     assert [key for key in sorted(keys) if f"`{key}`" not in section] == []
     limits = text.partition("## `gpus` of a host")[2].partition("\n## ")[0]
-    assert [key for key in limit_rows._limit("", "", "", "") if f"`{key}`" not in limits] == []
+    assert [key for key in limits_table._limit("", "", "", "") if f"`{key}`" not in limits] == []
 
 
 def test_every_key_of_a_fleets_report_is_described() -> None:

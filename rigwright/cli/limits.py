@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rigwright.cli import runner
 from rigwright.cli.options import LimitsOptions
 from rigwright.core.numbers import count
-from rigwright.engine.limit_rows import LimitsResult
+from rigwright.engine.limits import LimitsResult
 
 if TYPE_CHECKING:
     from rigwright.fleet.host_job import HostJob

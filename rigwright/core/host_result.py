@@ -15,15 +15,18 @@ class HostResult(Struct, frozen=True):
     """The base of all results.
 
     `KEY`: its key in the host's part of the JSON document; "" for a result that the document does not hold as a whole.
-    `FAILURE_CODE`: the exit code if the host's status is failed after it.
+    `FIELD`: the field that is the value of KEY; "": the whole result. `STATUS`: the status of the host after it; None:
+    the status stays. `FAILURE_CODE`: the exit code if the host's status is failed after it.
     """
 
     KEY: ClassVar[str] = ""
+    FIELD: ClassVar[str] = ""
+    STATUS: ClassVar[HostStatus | None] = None
     FAILURE_CODE: ClassVar[int] = 2
 
     def host_status(self, earlier: HostStatus) -> HostStatus:
         """The status of the host after this result."""
-        return earlier
+        return self.STATUS or earlier
 
     def combine(self: R, earlier: R) -> R:
         """This result and an earlier one of the same class together; by default this one alone."""
@@ -38,4 +41,4 @@ class HostResult(Struct, frozen=True):
     def as_json(self, report: Any) -> Any:
         """The value of KEY in the document of this HostReport, before `facts.plain.plain` converts it to JSON types."""
         del report
-        return self
+        return getattr(self, self.FIELD) if self.FIELD else self

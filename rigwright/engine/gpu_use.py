@@ -12,7 +12,7 @@ from rigwright.facts.own_programs import at_work
 
 
 def gpu_use(run: HostRun, continues: str = "") -> str:
-    """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs. `continues`: as of
+    """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs. `continues`: see
     `gpu_users`."""
     try:
         users = gpu_users(run, continues)
@@ -22,7 +22,7 @@ def gpu_use(run: HostRun, continues: str = "") -> str:
 
 
 def mig_use(run: HostRun) -> str:
-    """`MIG is on on 0000:07:00.0 and 7 more`, "" where it is on none, or that cannot be read.
+    """`MIG is on on 0000:07:00.0 and 7 more`; "" if no GPU has it on, or if that cannot be read.
 
     A program sees one instance of such a GPU, and instances have neither peer access nor NCCL between them.
     """
@@ -34,11 +34,10 @@ def mig_use(run: HostRun) -> str:
 
 
 def gpu_users(run: HostRun, continues: str = "") -> str:
-    """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none. A program of rigwright is
-    named with its run and its end; one with the name `continues` whose command has ended does not count: this command
-    continues it.
+    """The processes that use a GPU, without the driver's own: `python3 (4711)`; "" for idle GPUs.
 
-    Raises ConsentError when they cannot be read.
+    A program of rigwright is named with its run and its end. The program `continues` does not count if its command has
+    ended: this command continues it. Raises ConsentError if the processes cannot be read.
     """
     facts = (gpu.processes, gpu.holders, at_work)
     run.read_unknown(facts)

@@ -1,5 +1,5 @@
-"""Findings about the identity of a machine: another machine under a name, another name of a machine, and an identity of
-two machines."""
+"""Findings about the identity of a machine: a name has another machine, a machine has another name, or two machines have
+the same identity."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from rigwright.history.machines import CHECK, Match
 
 
 def findings(run: HostRun) -> tuple[Finding, ...]:
-    """Warnings about what no run has told yet of the machine under its name. None while its identity is not known."""
+    """Warnings about what is new about the machine under its name; () while its identity is not known."""
     identity = run.store.known.get(system.identity)
     return tuple(of(run.match, run.host.name, identity)) if isinstance(identity, MachineIdentity) else ()
 
 
 def of(match: Match, name: str, identity: MachineIdentity) -> Iterator[Finding]:
-    """The warnings that a match gives rise to."""
+    """The warnings about a match in the history."""
     if match.shared:
         yield shared_with(match.shared, identity)
     former, old = match.former, match.predecessor
-    if not former and not old:
-        return
     if former:
-        seen = f"the machine that was {former.name} until {_day(former.last_seen)}"
-        past = "its past follows it"
-    else:
+        seen, past = f"the machine that was {former.name} until {_day(former.last_seen)}", "its past follows it"
+    elif old:
         seen = f"another machine than the one that was {name} until {_day(match.until)}"
         past = "its past begins with this run"
+    else:
+        return
     before = f"; {name} was {old.identity}" if old else ""
     now = f", which is now {old.name}" if old and old.name != name else ""
     fix = "correct ansible_host in the inventory, unless that is so on purpose"

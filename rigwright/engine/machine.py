@@ -1,12 +1,13 @@
-"""The description of a machine in a report: its cards, the links between them, and what its rig specifies."""
+"""What a report says about a machine: its cards, the links between them, what its rig specifies, and the figures that
+stress measured of its GPUs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from msgspec import field
+from msgspec import Struct, field
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -21,9 +22,6 @@ from rigwright.facts.gpu.health import Card
 from rigwright.facts.gpu.topology import NvLink, Place
 from rigwright.facts.plain import plain
 
-if TYPE_CHECKING:
-    from rigwright.engine.report import HostReport
-
 NAMES: dict[str, Fact[Any]] = {
     "board": system.board,
     "cpu": system.cpu,
@@ -35,26 +33,57 @@ FACTS: tuple[Fact[Any], ...] = (*NAMES.values(), gpu_health.cards, topology.plac
 
 
 class MachineResult(HostResult, frozen=True):
-    """The description of the machine, as `describe` returns it; {} where it was not read."""
+    """The description of the machine, the key `machine` in docs/reference/json.md; {} if it was not read."""
 
-    KEY = "machine"
+    KEY = FIELD = "machine"
     machine: dict[str, Any] = field(default_factory=dict)
 
-    def as_json(self, report: HostReport) -> dict[str, Any]:
-        """The description."""
-        del report
-        return self.machine
+
+class MeasuredGpu(Struct, frozen=True):
+    """A GPU with the figures of its newest stress on this machine. None, "" or no entry: not measured, or not known.
+
+    `model`: its name. `at` (ISO 8601, UTC), `run`: when, and by which run. `power_limit_w`, `driver`: of that time.
+    `tflops` by kind of product and `memory_gb_s`: measured while it worked alone. `shares`: of the figure that the
+    catalogue has of the model, by kind of product. `clock_shares`: the same at the clock that it had. `memory_share`:
+    of the bandwidth of the model. `slowed_by`: why NVML says that its clock was lower.
+    """
+
+    bus_id: str
+    uuid: str
+    position: str
+    model: str
+    at: str
+    run: str
+    power_limit_w: float | None
+    driver: str
+    tflops: dict[str, float]
+    shares: dict[str, float] = field(default_factory=dict)
+    clock_shares: dict[str, float] = field(default_factory=dict)
+    memory_gb_s: float | None = None
+    memory_share: float | None = None
+    to_device_gb_s: float | None = None
+    from_device_gb_s: float | None = None
+    power_max_w: float | None = None
+    core_max_c: float | None = None
+    memory_max_c: float | None = None
+    slowed_by: str = ""
 
 
-def describe(run: HostRun, bound: BoundPlaybook) -> dict[str, Any]:
-    """The description of a machine: the key `machine` in docs/reference/json.md. Reads the facts that are not known in
-    one round trip."""
+class MeasuredGpus(HostResult, frozen=True):
+    """The figures of the newest stress of each GPU that had one on this machine."""
+
+    KEY, FIELD = "measured", "gpus"
+    gpus: tuple[MeasuredGpu, ...] = ()
+
+
+def describe(run: HostRun, bound: BoundPlaybook) -> MachineResult:
+    """The description of the host. Reads the facts that are not known in one round trip."""
     run.read_unknown(FACTS)
     known = {fact: run.store.known[fact] for fact in FACTS}
     given = [*(step.parameters for step in bound.steps), *(check.parameters for check in bound.checks)]
     rig = next((parameters["rig"] for parameters in given if parameters.get("rig")), None)
     slots = next((parameters["slots"] for parameters in given if parameters.get("slots")), rig.slots if rig else {})
-    return of(known, rig, slots)
+    return MachineResult(of(known, rig, slots))
 
 
 def of(known: Mapping[Fact[Any], Any], rig: Rig | None, slots: Mapping[BusId, str]) -> dict[str, Any]:

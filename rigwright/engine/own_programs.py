@@ -1,4 +1,4 @@
-"""What is said of programs of rigwright that are at work on a host, and waiting for those whose command has ended."""
+"""Programs of rigwright that run on a host: how messages name them, and the wait for those whose command has ended."""
 
 from __future__ import annotations
 
@@ -15,49 +15,48 @@ if TYPE_CHECKING:
     from rigwright.engine.host_run import HostRun
 
 LONGEST_WAIT_S = 900
-"""A program whose command has ended is waited for if it ends within that time; of a longer one it is said how to end
-it."""
+"""The longest wait for a program whose command has ended; for a longer one the error says how to end it."""
 SLACK_S = 60
-"""For the end of a program, and of what runs after it."""
-COUNTED_S, LOOK_S = 15, 2
+"""Added to the limit of a program, for its end and for what runs after it."""
+NOTE_EVERY_S, LOOK_EVERY_S = 15, 2
 
 
 def in_words(program: OwnProgram) -> str:
     """`your sweep of 14:03 (run R), which ends by 14:19 and then puts 200 W back`, in the time zone of this machine;
     and how to end a program whose command has ended."""
-    start, run = time.strftime("%H:%M", time.localtime(time.time() - program.age_s)), program.run
+    start, run = _clock(-program.age_s, "%H:%M"), program.run
     match = run_owner.OWNER.fullmatch(program.owner)
     mine = match is not None and run_owner.is_mine(program.owner)
     by = "" if mine or match is None else f" by {run_owner.person(match['user'])}"
     seconds = end_s(program)
-    ends = "ends when its work is done" if seconds is None else f"ends by {_clock(seconds)} ({seconds} s)"
+    ends = (
+        "ends when its work is done"
+        if seconds is None
+        else f"ends by {_clock(seconds, '%H:%M:%S' if seconds < 120 else '%H:%M')} ({seconds} s)"
+    )
     then = f" and then {program.at_end}" if program.at_end else ""
-    how = f"; at once with: sudo systemctl stop {program.unit}, on the host" if stoppable(program) else ""
+    # No job of apt: its end leaves packages half done.
+    stoppable = command_ended(program) and not program.unit.startswith(JOB)
+    how = f"; at once with: sudo systemctl stop {program.unit}, on the host" if stoppable else ""
     return f"{'your' if mine else 'the'} {program.name} of {start} (run {run}{by}), which {ends}{then}{how}"
 
 
-def _clock(seconds: int) -> str:
-    return time.strftime("%H:%M:%S" if seconds < 120 else "%H:%M", time.localtime(time.time() + seconds))
+def _clock(seconds: float, form: str) -> str:
+    return time.strftime(form, time.localtime(time.time() + seconds))
 
 
 def command_ended(program: OwnProgram) -> bool:
-    """Whether the command that followed it has ended, on this machine."""
+    """Whether the command that follows the program was one of this machine and has ended."""
     return run_owner.ended(program.owner)
 
 
-def stoppable(program: OwnProgram) -> bool:
-    """Whether its end takes nothing from anybody and leaves nothing half done: no job of apt, and its command has
-    ended."""
-    return command_ended(program) and not program.unit.startswith(JOB)
-
-
 def end_s(program: OwnProgram) -> int | None:
-    """Seconds until its end at the latest; None for one without a limit."""
+    """The seconds until the program ends at the latest; None without a limit."""
     return program.alone_s if program.alone_s is not None and command_ended(program) else program.left_s
 
 
 def known(run: HostRun) -> tuple[OwnProgram, ...]:
-    """The programs at work as they were read; () where that is not known."""
+    """The programs at work as they were read; () if that is not known."""
     programs = run.store.known.get(own_programs.at_work)
     return programs if isinstance(programs, tuple) else ()
 
@@ -69,12 +68,12 @@ def read(run: HostRun) -> tuple[OwnProgram, ...]:
 
 
 def of_unit(run: HostRun, unit: str) -> OwnProgram | None:
-    """The program at work in a unit, read now; None for none. Raises Unreachable."""
+    """The program at work in a unit, read now; None if there is none. Raises Unreachable."""
     return next((program for program in read(run) if program.unit == unit), None)
 
 
 def countdown(run: HostRun, program: OwnProgram) -> Callable[[], None]:
-    """A function to be called often, which notes now and then how long the program may still take. It raises
+    """A function to be called often: it notes every NOTE_EVERY_S seconds how long the program may still take, and raises
     Interrupted after Ctrl-C."""
     began, seconds = time.monotonic(), end_s(program)
     noted = began
@@ -83,7 +82,7 @@ def countdown(run: HostRun, program: OwnProgram) -> Callable[[], None]:
         nonlocal noted
         run.raise_if_stopped()
         now = time.monotonic()
-        if now - noted >= COUNTED_S:
+        if now - noted >= NOTE_EVERY_S:
             noted = now
             rest = "it goes on" if seconds is None else f"{max(0, round(seconds - (now - began)))} s at the most"
             run.note(f"waits for the {program.name} of run {program.run}: {rest}")
@@ -92,8 +91,11 @@ def countdown(run: HostRun, program: OwnProgram) -> Callable[[], None]:
 
 
 def await_end(run: HostRun, program: OwnProgram) -> None:
-    """Waits for the end of a program whose command has ended, and forgets the facts. Raises HostError for a program
-    that a command follows, that takes too long or does not end in time; Interrupted, Unreachable."""
+    """Waits for the end of a program whose command has ended, and forgets the facts.
+
+    Raises HostError if a command follows the program, if it takes too long or does not end in time; Interrupted,
+    Unreachable.
+    """
     seconds = end_s(program)
     if not command_ended(program) or seconds is None or seconds > LONGEST_WAIT_S:
         raise busy(run, program)
@@ -103,7 +105,7 @@ def await_end(run: HostRun, program: OwnProgram) -> None:
         if time.monotonic() > deadline:
             raise busy(run, program)
         count()
-        time.sleep(LOOK_S)
+        time.sleep(LOOK_EVERY_S)
     run.store.forget()
 
 
@@ -114,7 +116,7 @@ def busy(run: HostRun, program: OwnProgram) -> HostError:
 
 
 def await_left(run: HostRun, name: str) -> None:
-    """Waits for each program of that name, of those that were read, whose command has ended. Raises as `await_end`."""
+    """Waits for each known program of that name whose command has ended. Raises what `await_end` raises."""
     for program in known(run):
         if program.name == name and command_ended(program):
             await_end(run, program)

@@ -22,8 +22,8 @@ from rigwright.core.yaml_source import did_you_mean, only_keys
 from rigwright.engine.host_variables import HostVariables
 
 NOT_OF_TASKS = ("facts", "earlier", "figures_before", "smoke_before", "nodes_measured", "templates")
-"""Parameters that no task can give: the host's answers, what is remembered of its last run and of its GPUs' earlier
-stresses, what a run over several nodes found, and the owner's templates."""
+"""Parameters that no task can give: the host's facts, its last run, its GPUs' earlier stresses, what a run over several
+nodes found, and the owner's templates."""
 
 
 @cache
@@ -41,21 +41,8 @@ def types(function: Callable[..., Any]) -> dict[str, Any]:
 @cache
 def _parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
     """The names of the parameters, each with whether it has no default."""
-    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
-        each = inspect.signature(function).parameters.values()
-        return {parameter.name: parameter.default is inspect.Parameter.empty for parameter in each}
-    code = function.__code__
-    count = code.co_argcount + code.co_kwonlyargcount  # a signature takes ten times as long
-    with_default = {
-        *code.co_varnames[code.co_argcount - len(function.__defaults__ or ()) : code.co_argcount],
-        *(function.__kwdefaults__ or ()),
-    }
-    return {name: name not in with_default for name in code.co_varnames[:count]}
-
-
-@cache
-def _required(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(name for name, required in _parameters(function).items() if required and name not in NOT_OF_TASKS)
+    parameters = inspect.signature(function).parameters.values()
+    return {parameter.name: parameter.default is inspect.Parameter.empty for parameter in parameters}
 
 
 def inject(function: Callable[..., Any], given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,33 +71,35 @@ def bind(
 ) -> dict[str, Any]:
     """The parameters of one step or check on one host.
 
-    `variables` are those that templates in `given` see, `folders` hold the files that a parameter of type Template
-    names, `others` are values for the parameters that no task can give.
-    Raises InputError: a value of the wrong type, a required parameter that neither the task nor the host gives.
+    `variables`: for templates in `given`. `folders` have the files that a parameter of type Template names. `others`:
+    values of the parameters that no task can give. Raises InputError for a value of the wrong type, and for a required
+    parameter that neither the task nor the host gives.
     """
     values: dict[str, Any] = {}
     for parameter, value in (given or {}).items():
         at = given.where(parameter) if isinstance(given, YamlMapping) else where
         hint = types(function)[parameter]
         is_template = Template in (hint, *get_args(hint))
-        kind = Template if is_template else hint
         closed = host.host.closed
-        filled = converted(fill(value, variables, at, closed), kind, at, parameter, host.rigs)
+        filled = converted(
+            fill(value, variables, at, closed), Template if is_template else hint, at, parameter, host.rigs
+        )
         if is_template:
             filled = convert(_rendered(filled, variables, folders, at, closed), hint, at, parameter)
         values[parameter] = filled
     values = inject(function, values, {**host.parameters, **others})
-    missing = next((parameter for parameter in _required(function) if parameter not in values), "")
-    if missing in variable_names():
-        found = (
-            f"{name} needs '{missing}': the task does not give it, and host {host.host.name} has none in the inventory"
-        )
+    for missing, required in _parameters(function).items():
+        if not required or missing in values or missing in NOT_OF_TASKS:
+            continue
+        if missing not in variable_names():
+            fix = (
+                f"add `{missing}: ...` below {name}; docs/reference/operations.md and checks.md describe all parameters"
+            )
+            raise InputError(where, f"{name} lacks '{missing}'", f"{missing}: ...", fix)
+        found = f"{name} needs '{missing}': neither the task nor host {host.host.name} in the inventory has it"
         expected = f"the variable {missing} in the inventory, or {missing}: ... in the task"
-        fix = f"docs/reference/inventory.md describes {missing}; `when: {missing} is defined` skips the task on hosts without it"
+        fix = f"see docs/reference/inventory.md; `when: {missing} is defined` skips the task on hosts without it"
         raise InputError(where, found, expected, fix)
-    if missing:
-        fix = f"add `{missing}: ...` below {name}; docs/reference/operations.md and docs/reference/checks.md describe all parameters"
-        raise InputError(where, f"{name} lacks '{missing}'", f"{missing}: ...", fix)
     return values
 
 

@@ -1,5 +1,4 @@
-"""Reads playbooks and binds them to a host: steps and checks with their parameters, all checked before any
-connection."""
+"""Reads playbooks and binds them to hosts: steps and checks with their parameters, checked before any connection."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _TASK_KEYS = ("name", "when", "loop", "tags", "vars")
 
 
 class Step(Struct, frozen=True):
-    """An operation with its parameters for one host. `skipped` is the reason why it does not apply, or empty."""
+    """An operation with its parameters for one host. `skipped`: why it does not apply, "" if it does."""
 
     name: str
     operation: str
@@ -67,11 +66,10 @@ class Check(Struct, frozen=True):
 
 
 class BoundPlaybook(Struct, frozen=True):
-    """The steps and checks of a playbook for one host, in order; all tags of its plays; the host's variables of
-    rigwright.
+    """The steps and checks of a playbook for one host, in order.
 
-    `partial`: tags were given, which leave out the steps and checks without them. `templates`: those for the host's
-    files.
+    `tags`: all tags of its plays. `desired`: the host's variables of rigwright. `partial`: tags were given, which leave
+    out the steps and checks without them. `templates`: for the host's files.
     """
 
     host: Host
@@ -87,8 +85,7 @@ _IMPORT = "import_playbook"
 
 
 def read(path: Path, importers: tuple[Path, ...] = ()) -> Iterator[YamlMapping]:
-    """The plays of a playbook file, with those of the playbooks that it imports. `importers`: the files that import
-    this one.
+    """The plays of a playbook file and of the playbooks that it imports. `importers`: the files that import this one.
 
     Raises InputError for unknown or missing keys, and for an import of a file that is not there or imports itself.
     """
@@ -96,14 +93,12 @@ def read(path: Path, importers: tuple[Path, ...] = ()) -> Iterator[YamlMapping]:
         if _IMPORT not in play:
             yield play
             continue
-        imported = path.parent / play[_IMPORT]
+        imported, where = path.parent / play[_IMPORT], play.where(_IMPORT)
         chain = (*importers, path)
         if imported.resolve() in [each.resolve() for each in chain]:
-            raise InputError(
-                play.where(_IMPORT), f"{play[_IMPORT]} imports itself", "a playbook that does not import this one"
-            )
+            raise InputError(where, f"{play[_IMPORT]} imports itself", "a playbook that does not import this one")
         if not imported.is_file():
-            raise InputError(play.where(_IMPORT), f"{imported} is not there", f"a playbook, relative to {path.parent}")
+            raise InputError(where, f"{imported} is not there", f"a playbook, relative to {path.parent}")
         yield from read(imported, chain)
 
 
@@ -185,15 +180,20 @@ class _EqualHosts:
             plays = []
         written = repr(plays)
         self._unread = frozenset(name for name in _OF_ONE_HOST if name not in written)
-        self._patterns = [_pattern(play) for play in plays]
-        self._names: dict[str, frozenset[str]] = {}
+        self._members = [self._hosts(_pattern(play)) for play in plays]
+
+    def _hosts(self, pattern: str) -> frozenset[str]:
+        try:
+            return frozenset(self._inventory.names(pattern))
+        except UsageError:  # `bind` raises it for each host
+            return frozenset()
 
     def bind(self, host: Host, checks_only: bool) -> BoundPlaybook:
         """As the function `bind`."""
         variables = {name: value for name, value in host.variables.items() if name not in self._unread}
         if host.closed or secrets.holds(variables):
             return bind(self._path, self._inventory, host, self._tags, checks_only=checks_only)
-        plays = tuple(host.name in self._of(pattern) for pattern in self._patterns)
+        plays = tuple(host.name in members for members in self._members)
         key = (checks_only, plays, repr(variables))  # repr, because 1 and true are equal, and other types
         if known := self._bound.get(key):
             return replace(known, host=host)
@@ -202,15 +202,6 @@ class _EqualHosts:
         if not any(map(_reads_a_file, functions)):
             self._bound[key] = bound
         return bound
-
-    def _of(self, pattern: str) -> frozenset[str]:
-        """The hosts of a pattern; none of one that is wrong, which `bind` says."""
-        if pattern not in self._names:
-            try:
-                self._names[pattern] = frozenset(self._inventory.names(pattern))
-            except UsageError:
-                self._names[pattern] = frozenset()
-        return self._names[pattern]
 
 
 _OF_ONE_HOST = (*CONNECTION, *BECOME, "inventory_hostname", "inventory_hostname_short")
@@ -232,19 +223,21 @@ def bind_all(
 ) -> tuple[list[BoundPlaybook], dict[str, RigwrightError]]:
     """Binds a playbook to each host; returns the bound playbooks, and the errors by host name.
 
-    Raises InputError for a mistake of any host, with `tolerant` it is that host's error. `checks_only`: hosts without
-    steps.
+    Raises InputError for a mistake of any host; with `tolerant` it is that host's error. `checks_only`: hosts that get
+    no steps.
     """
     bound = [BoundPlaybook(host, (), ()) for host in hosts]
     refused: dict[str, RigwrightError] = {}
     if path is None:
         return bound, refused
     if not path.is_file():
-        shipped = sorted(one.stem for one in shipped_files.folder("playbooks").glob("*.yml"))
-        fix = "--playbook FILE, or leave it out for the one that rigwright brings"
-        near = did_you_mean(str(path), shipped)
+        shipped = sorted(file.stem for file in shipped_files.folder("playbooks").glob("*.yml"))
+        found, expected = (
+            f"{path} is not there{did_you_mean(str(path), shipped)}",
+            f"a playbook file, or one of {', '.join(shipped)}",
+        )
         raise UsageError(
-            "--playbook", f"{path} is not there{near}", f"a playbook file, or one of {', '.join(shipped)}", fix
+            "--playbook", found, expected, "--playbook FILE, or leave it out for the one that rigwright brings"
         )
     equal = _EqualHosts(path, inventory, tags)
     for number, host in enumerate(hosts):
@@ -289,10 +282,8 @@ def _is_for(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
             return False
         expected = f"hosts and groups of the inventory {inventory.path}, or `all`"
         group = play["hosts"] if isinstance(play["hosts"], str) and play["hosts"].isidentifier() else "GROUP"
-        fix = (
-            f"put {host.name} into that group: `{group}: {{hosts: {{{host.name}: }}}}` in the inventory (docs/reference/inventory.md); or change "
-            "`hosts:` in a playbook of your own"
-        )
+        entry = f"`{group}: {{hosts: {{{host.name}: }}}}` in the inventory (docs/reference/inventory.md)"
+        fix = f"put {host.name} into that group: {entry}; or change `hosts:` in a playbook of your own"
         raise InputError(play.where("hosts"), error.found, expected, fix) from None
 
 
@@ -391,12 +382,12 @@ def _skip_reason(task: YamlMapping, variables: Mapping[str, Any]) -> str:
     for condition in conditions if isinstance(conditions, list) else [conditions]:
         if not isinstance(condition, (str, bool)):
             raise InputError(task.where("when"), f"'when' is {condition!r}", "an expression")
-        if not (condition if isinstance(condition, bool) else _is_true(condition, variables, task)):
+        if isinstance(condition, str):
+            from rigwright.core.templates.rendering import evaluate  # imports jinja2
+
+            applies = evaluate(condition, variables, task.where("when"))
+        else:
+            applies = condition
+        if not applies:
             return f"when: {condition}"
     return ""
-
-
-def _is_true(condition: str, variables: Mapping[str, Any], task: YamlMapping) -> bool:
-    from rigwright.core.templates.rendering import evaluate
-
-    return bool(evaluate(condition, variables, task.where("when")))

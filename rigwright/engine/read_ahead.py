@@ -57,15 +57,14 @@ def recorded(host: str, command: str) -> tuple[Command, ...]:
 def record(host: str, command: str, commands: Sequence[Command]) -> None:
     """Records the commands that a run read this host with, where they are other ones than before. A failure is no
     error: nothing is read ahead then."""
-    kept = tuple(one for one in dict.fromkeys(commands) if not _has_secret(one))[:MOST_COMMANDS]
+    kept = tuple(each for each in dict.fromkeys(commands) if not _has_secret(each))[:MOST_COMMANDS]
     if kept == recorded(host, command):
         return
-    document = {
-        "schema": SCHEMA, "release": rigwright.__version__,
-        "commands": [
-            [list(one.argv), base64.b64encode(one.stdin).decode(), one.timeout_s, one.reads, one.cache_key] for one in kept
-        ],
-    }  # fmt: skip
+    rows = [
+        [list(each.argv), base64.b64encode(each.stdin).decode(), each.timeout_s, each.reads, each.cache_key]
+        for each in kept
+    ]
+    document = {"schema": SCHEMA, "release": rigwright.__version__, "commands": rows}
     with contextlib.suppress(OSError, RigwrightError):
         state_dir.write(_path(host, command), json.dumps(document), lasting=False)
 

@@ -67,15 +67,11 @@ class ApplyResult(HostResult, frozen=True):
     """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if
     any."""
 
+    STATUS = "changed"
     steps: tuple[PlannedStep, ...] = ()
     done: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
     error: RigwrightError | None = None
     rebooted: bool = False
-
-    def host_status(self, earlier: HostStatus) -> HostStatus:
-        """changed."""
-        del earlier
-        return "changed"
 
     @property
     def outdates_facts(self) -> bool:
@@ -114,7 +110,7 @@ class CheckResult(HostResult, frozen=True):
     those of the findings that say that a test is still required.
     """
 
-    KEY = "baseline"
+    KEY = FIELD = "baseline"
     findings: tuple[Finding, ...] = ()
     baseline: Past | None = None
     required_tests: tuple[Finding, ...] = ()
@@ -129,16 +125,12 @@ class CheckResult(HostResult, frozen=True):
         """With the earlier baseline if this one has none."""
         return replace(self, baseline=self.baseline or earlier.baseline)
 
-    def as_json(self, report: HostReport) -> Past | None:
-        """The baseline; the findings stand beside it."""
-        del report
-        return self.baseline
-
 
 class FactsResult(HostResult, frozen=True):
     """Facts by name, with the reason in place of the value where a fact cannot be read."""
 
-    KEY = "facts"
+    KEY = FIELD = "facts"
+    STATUS = "ok"
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -146,21 +138,11 @@ class FactsResult(HostResult, frozen=True):
         """As in PlanResult."""
         return str(self.facts.get(system.simulated.name, ""))
 
-    def host_status(self, earlier: HostStatus) -> HostStatus:
-        """ok."""
-        del earlier
-        return "ok"
-
-    def as_json(self, report: HostReport) -> Mapping[str, Any]:
-        """The facts."""
-        del report
-        return self.facts
-
 
 class HostReport(Struct, frozen=True):
-    """Everything a run knows about one host: how it stands, and the last result of each class, the newest at the end.
+    """Everything a run knows about one host: its status, and the last result of each class, the newest at the end.
 
-    `written`: what a worker wrote about the host for the JSON document, None where no worker did. `kept`: facts for the
+    `written`: what a worker wrote about the host for the JSON document, None without a worker. `kept`: facts for the
     history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the host, of which the
     reading of facts took `asking_s`.
     """
@@ -249,11 +231,6 @@ class HostReport(Struct, frozen=True):
     def changes(self) -> int:
         """How many changes were made."""
         return sum(map(len, self.applied.done.values())) if self.applied else 0
-
-    @property
-    def wrong(self) -> int:
-        """How many findings have a verdict that fails the host."""
-        return sum(finding.verdict in FAILS for finding in self.findings)
 
     @property
     def problems(self) -> tuple[Problem, ...]:

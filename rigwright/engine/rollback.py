@@ -14,7 +14,7 @@ from rigwright.core import run_ids
 from rigwright.core.errors import UsageError
 from rigwright.core.files import shipped_files
 from rigwright.engine import run_owner
-from rigwright.engine.playbook import BoundPlaybook
+from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import past_runs, run_record
 from rigwright.facts.run_record import run_id
 
@@ -31,9 +31,8 @@ def require_run(to: str, host: str) -> None:
     """Raises UsageError for a text that is neither the id of a run nor its beginning; "" is the last run. `host`: for
     the fix."""
     if to and not run_ids.begins_one(to):
-        found = f"{to!r} is no id of a run"
         fix = f"invoke rollback --host {shlex.quote(host)} --list shows the runs that it remembers"
-        raise UsageError("--to", found, f"an id such as {run_ids.EXAMPLE}, or its beginning", fix)
+        raise UsageError("--to", f"{to!r} is no id of a run", f"an id such as {run_ids.EXAMPLE}, or its beginning", fix)
 
 
 def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
@@ -42,35 +41,26 @@ def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
     The run that goes back may be that run itself. Raises UsageError for a text that names no folder of a run.
     """
     if to and not run_id(to):
-        raise UsageError(
-            "--to",
-            f"{to!r} is no id of a run",
-            f"an id such as {run_ids.EXAMPLE}",
-            "invoke rollback --host NAME --list",
-        )
-    steps = tuple(
-        replace(step, parameters={**step.parameters, "to": to})
-        if "to" in inspect.signature(step.function).parameters
-        else step
-        for step in bound.steps
-    )
-    return replace(bound, steps=steps)
+        fix = "invoke rollback --host NAME --list"
+        raise UsageError("--to", f"{to!r} is no id of a run", f"an id such as {run_ids.EXAMPLE}", fix)
+
+    def with_aim(step: Step) -> Step:
+        takes_it = "to" in inspect.signature(step.function).parameters
+        return replace(step, parameters={**step.parameters, "to": to}) if takes_it else step
+
+    return replace(bound, steps=tuple(map(with_aim, bound.steps)))
 
 
 def at_work(tried: run_record.Run) -> str:
-    """What is said of a try whose process has not ended, as far as this machine can know: it may be one of another
-    machine."""
+    """The message about a try whose process may still run, here or on another machine."""
     match = run_owner.OWNER.fullmatch(tried.tried_by)
     who = f" by {match['user'].partition('.')[0]} (process {match['pid']})" if match else ""
     return f"run {tried.run} tries {tried.tried} on it{who}, and has not decided yet"
 
 
 def unended(run: HostRun, bound: BoundPlaybook) -> str:
-    """What an earlier command began on the host and did not end, a rollback or a `try`, and the command that goes on;
-    "" for nothing.
-
-    "" also for a playbook that goes back itself: its first step says before which run.
-    """
+    """Which rollback or `try` an earlier command began on the host and did not end, and the command that continues it;
+    "" without one, and for a playbook that goes back itself: its first step says before which run."""
     if any(step.operation == "rollback.possible" for step in bound.steps):
         return ""
     run.read_unknown((run_record.runs,))

@@ -17,8 +17,8 @@ OWNER = lazy_re.compile(
 
 
 def owner(run_id: str, host: str = "") -> str:
-    """How a run of this process is named on a host: the run, the user and machine, the process, when that started, and
-    which name of the inventory it uses for the host, if that is given."""
+    """How a run of this process is named on a host: the run, user and machine, process, its start, and, if given, the
+    name of the host in the inventory."""
     process = f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_started(os.getpid()) or '?'}"
     return f"{process} {of_host(host)}" if host else process
 
@@ -34,20 +34,20 @@ def environment(run_id: str) -> dict[str, str]:
 
 
 def ended(owner: str) -> bool:
-    """Whether the owner was a process of this machine that has ended. False for one of another machine, and for other
-    text."""
-    match = OWNER.fullmatch(owner)
-    if match is None or not match["user"].endswith(f"@{_machine()}"):
-        return False
-    return _started(int(match["pid"])) not in (match["started"], "?")
+    """Whether the owner was a process of this machine that has ended; False for other machines and other texts."""
+    match = _of_this_machine(owner)
+    return match is not None and _started(int(match["pid"])) not in (match["started"], "?")
 
 
 def alive(owner: str) -> bool:
-    """Whether the owner is a process of this machine, another one than this or this one, that has not ended."""
+    """Whether the owner is a process of this machine that has not ended; this process counts."""
+    match = _of_this_machine(owner)
+    return match is not None and _started(int(match["pid"])) == match["started"]
+
+
+def _of_this_machine(owner: str) -> re.Match[str] | None:
     match = OWNER.fullmatch(owner)
-    if match is None or not match["user"].endswith(f"@{_machine()}"):
-        return False
-    return _started(int(match["pid"])) == match["started"]
+    return match if match is not None and match["user"].endswith(f"@{_machine()}") else None
 
 
 def is_mine(owner: str) -> bool:
@@ -62,7 +62,7 @@ def person(user: str) -> str:
 
 
 def _user() -> str:
-    """The name of the user; the number of one who has no name."""
+    """The name of the user, or the number of a user without a name."""
     import getpass
 
     try:
@@ -87,10 +87,8 @@ def _word(text: str) -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process of this machine started, in clock ticks since boot; "" when it has ended, "?" without /proc."""
-    if not Path("/proc/self/stat").exists():
-        return "?"
+    """When a process of this machine started, in clock ticks since boot; "" if it has ended, "?" without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
     except OSError:
-        return ""
+        return "" if Path("/proc/self/stat").exists() else "?"

@@ -1,5 +1,5 @@
-"""The commands that record on a host what was there before a run, that the run changes units, that it is a try, and how
-it ended; and that records of another machine-id are of this installation."""
+"""Commands that record on a host what was there before a run, the units that it changes, whether it is a `try`, how it
+ended, and which records of another machine-id are of this installation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = """
 own=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record/own-units
 [ ! -e "$own" ] || { printf '\\n' && printf '%s\\n' "$@"; } >>"$own" && sync "$own"
 """
-_SAID = """
+_LOG = """
 logger -t rigwright -- "run ${RIGWRIGHT_RUN:-none} begins the step '$1'" 2>/dev/null || :
 """
 _DONE = """
@@ -51,8 +51,8 @@ def before(step: str, changes: Sequence[Change], *, first: bool, tried: str = ""
     record = (script(RECORD, timeout_s=120),) if first else ()
     if first and tried:
         record = (*record, script(_TRY, redacted(one_line(tried))[:200], timeout_s=30))
-    told = script(_SAID, redacted(one_line(step))[:200], timeout_s=30)
-    return (*record, *((script(_UNITS, *units, timeout_s=30),) if units else ()), told)
+    log = script(_LOG, redacted(one_line(step))[:200], timeout_s=30)
+    return (*record, *((script(_UNITS, *units, timeout_s=30),) if units else ()), log)
 
 
 def done(run: str = "") -> Command:

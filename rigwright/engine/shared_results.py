@@ -43,11 +43,11 @@ class SharedResults:
     def of(
         self, subject: object, store: FactStore, make: Callable[[Facts], R], keep: Callable[[R], bool] = lambda _: True
     ) -> R:
-        """What `make` makes of the facts of a host for a step or check, or what it made of the same facts before.
+        """The result of `make` for a step or check and the facts of a host, or its earlier result for the same facts.
         Raises what it raises.
 
         `subject`: the step or check, the same object for hosts with equal parameters. `keep`: whether a result may be
-        used again. A function that lacks facts, with the same values of those that it has, lacks the same facts again.
+        used again. With the same values of the known facts, `make` lacks the same facts again.
         """
         if same := self._same(self._lacked, subject, store):
             raise Missing(same.result)
@@ -67,15 +67,16 @@ class SharedResults:
     def _same(self, known: dict[int, tuple[_Known, ...]], subject: object, store: FactStore) -> _Known | None:
         """The result for the same facts; None without one."""
         value_of = store.known.get
-        for one in known.get(id(subject), ()):
-            if one.subject is subject:
-                for number, (fact, value) in enumerate(one.seen):
-                    if value_of(fact, UNKNOWN) is not value:
-                        if number and value is not UNKNOWN and fact in store.known:
-                            self._differ.add(fact)
-                        break
-                else:
-                    return one
+        for result in known.get(id(subject), ()):
+            if result.subject is not subject:
+                continue
+            for number, (fact, value) in enumerate(result.seen):
+                if value_of(fact, UNKNOWN) is not value:
+                    if number and value is not UNKNOWN and fact in store.known:
+                        self._differ.add(fact)
+                    break
+            else:
+                return result
         return None
 
     def _add(self, known: dict[int, tuple[_Known, ...]], subject: object, noted: _NotedFacts, result: object) -> None:

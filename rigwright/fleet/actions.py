@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -239,21 +240,17 @@ def _test_programs(job: HostJob, programs: Programs, tested: NcclTestResult) -> 
 
 def plan_limits(job: HostJob, show: bool) -> Iterator[HostResult]:
     """Plans the steps. With `show`, and when the plan fails, the table of limits follows."""
-    from rigwright.engine import limit_rows
+    from rigwright.engine import limits
 
-    job.run.prefetch(limit_rows.FACTS)
-    yield from _followed(plan_or_fail(job), lambda: _limit_rows(job), always=show)
+    job.run.prefetch(limits.FACTS)
+    yield from _followed(plan_or_fail(job), partial(limits.read, job.run, job.bound), always=show)
 
 
 def apply_limits(job: HostJob) -> Iterator[HostResult]:
     """Applies the plan of the report; the table of limits follows, also when a change fails."""
-    yield from _followed(apply_host(job), lambda: _limit_rows(job))
+    from rigwright.engine import limits
 
-
-def _limit_rows(job: HostJob) -> HostResult:
-    from rigwright.engine import limit_rows
-
-    return limit_rows.LimitsResult(tuple(limit_rows.rows(job.run, job.bound)))
+    yield from _followed(apply_host(job), partial(limits.read, job.run, job.bound))
 
 
 def described(
@@ -264,7 +261,7 @@ def described(
     def description() -> HostResult:
         from rigwright.engine import machine
 
-        return machine.MachineResult(machine.describe(job.run, job.bound))
+        return machine.describe(job.run, job.bound)
 
     return _followed(stages, description, always) if describe else stages
 

@@ -164,9 +164,9 @@ def test_no_task_gives_what_the_run_gives(project: Project) -> None:
 def test_a_required_variable_that_the_host_does_not_have(project: Project) -> None:
     error = project.refused(TASKS + "    - apt.clean:\n    - cuda.held:\n", "plain")
     assert str(error) == (
-        f"{project.path}:5: cuda.held needs 'cuda': the task does not give it, and host plain has none in the inventory\n"
+        f"{project.path}:5: cuda.held needs 'cuda': neither the task nor host plain in the inventory has it\n"
         "  expected: the variable cuda in the inventory, or cuda: ... in the task\n"
-        "  fix:      docs/reference/inventory.md describes cuda; `when: cuda is defined` skips the task on hosts without it"
+        "  fix:      see docs/reference/inventory.md; `when: cuda is defined` skips the task on hosts without it"
     )
 
 
@@ -175,7 +175,7 @@ def test_a_required_parameter_that_is_no_variable(project: Project) -> None:
     assert str(error) == (
         f"{project.path}:4: apt.packages lacks 'names'\n"
         "  expected: names: ...\n"
-        "  fix:      add `names: ...` below apt.packages; docs/reference/operations.md and docs/reference/checks.md describe all parameters"
+        "  fix:      add `names: ...` below apt.packages; docs/reference/operations.md and checks.md describe all parameters"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rigwright.engine.measured_gpu import MeasuredGpu
+from rigwright.engine.machine import MeasuredGpu
 from rigwright.features.stress import speed_rank
 
 CARD = MeasuredGpu(

@@ -85,7 +85,7 @@ def test_results_from_before_an_error_stay() -> None:
 def test_a_host_that_fails_and_still_answers_is_described(
     error: RigwrightError, is_described: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rigwright.engine.machine.describe", lambda _run, _bound: {"gpus": []})
+    monkeypatch.setattr("rigwright.engine.machine.describe", lambda _run, _bound: MachineResult({"gpus": []}))
 
     def stages() -> Iterator[HostResult]:
         yield PENDING

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from rigwright.core.process.program_name import as_typed
 from rigwright.core.typed_json import typed
-from rigwright.engine.machine import MachineResult
-from rigwright.engine.measured_gpu import MeasuredGpu, MeasuredGpus
+from rigwright.engine.machine import MachineResult, MeasuredGpu, MeasuredGpus
 from rigwright.features.fleet_report import speed_table as fleet_speed
 from rigwright.inventory.model import Host
 from tests import reports

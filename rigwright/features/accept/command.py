@@ -7,8 +7,7 @@ from typing import Any
 
 from rigwright.checks import ranked
 from rigwright.cli import runner
-from rigwright.engine.machine import MachineResult
-from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.machine import MachineResult, MeasuredGpus
 from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.engine.report import CheckResult
 from rigwright.features.accept import table

@@ -7,9 +7,8 @@ from typing import Any
 from rich.console import Console
 
 from rigwright.core.process.program_name import as_typed
-from rigwright.engine.limit_rows import LimitsResult
-from rigwright.engine.machine import MachineResult
-from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.limits import LimitsResult
+from rigwright.engine.machine import MachineResult, MeasuredGpus
 from rigwright.engine.report import HostReport, NcclTestResult
 from rigwright.facts.plain import plain
 from rigwright.report.html import gpu_cards

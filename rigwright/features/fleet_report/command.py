@@ -17,8 +17,7 @@ from rigwright.cli.fleet_check import RecordedIds
 from rigwright.cli.verify import never_provisioned
 from rigwright.core.errors import HistoryError
 from rigwright.core.host_result import HostResult
-from rigwright.engine.machine import MachineResult
-from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.machine import MachineResult, MeasuredGpus
 from rigwright.engine.report import BAD
 from rigwright.facts import system
 from rigwright.facts.plain import plain

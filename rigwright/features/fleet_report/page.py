@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from rigwright.core.host_ranges import folded
 from rigwright.core.numbers import count as plural
-from rigwright.engine.measured_gpu import MeasuredGpu
+from rigwright.engine.machine import MeasuredGpu
 from rigwright.engine.report import BAD
 from rigwright.features.fleet_report import attention as fleet_attention
 from rigwright.features.fleet_report import list as fleet_list

@@ -11,8 +11,7 @@ from rich.console import Console
 from rigwright.core.host_ranges import folded
 from rigwright.core.numbers import count
 from rigwright.core.process.program_name import as_typed
-from rigwright.engine.machine import MachineResult
-from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.machine import MachineResult, MeasuredGpus
 from rigwright.engine.report import HostReport
 from rigwright.features.stress import speed_rank
 from rigwright.report.causes import LONGEST_NAMES

@@ -11,7 +11,7 @@ from msgspec import Struct
 from rigwright import catalogue
 from rigwright.checks import own_past
 from rigwright.core.typed_json import typed
-from rigwright.engine.measured_gpu import MeasuredGpu
+from rigwright.engine.machine import MeasuredGpu
 from rigwright.facts.gpu.figures import Dated, GpuFigures
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.facts.nccl.p2p_test import PairFigures

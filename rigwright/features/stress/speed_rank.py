@@ -15,7 +15,7 @@ from rigwright.checks import Finding
 from rigwright.checks.own_past import SAME_POWER_W, SLOWER, on_day
 from rigwright.core.numbers import count
 from rigwright.core.plugin_name import plugin_name
-from rigwright.engine.measured_gpu import MeasuredGpu
+from rigwright.engine.machine import MeasuredGpu
 from rigwright.features.stress.checks import LEAST_OF_PEAK, as_before
 
 Measured = Mapping[str, Sequence[MeasuredGpu]]

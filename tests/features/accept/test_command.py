@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.engine.machine import MachineResult
-from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.machine import MachineResult, MeasuredGpus
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.engine.report import HostReport
 from rigwright.facts.gpu.figures import Dated, GpuFigures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rigwright import catalogue
 from rigwright.core.desired import GpuLimits, Limits
@@ -15,39 +15,31 @@ from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import ClockPair, Gpu, Locks
 from rigwright.operations.limits import wanted_of
 
-if TYPE_CHECKING:
-    from rigwright.engine.report import HostReport
-
 FACTS: tuple[Fact[Any], ...] = (pci.gpus, gpu.gpus, gpu.locked)
 
 
 class LimitsResult(HostResult, frozen=True):
-    """One row per GPU with its limits, as `rows` returns them."""
+    """One row per GPU, with one entry per limit."""
 
-    KEY = "gpus"
+    KEY, FIELD = "gpus", "rows"
     rows: tuple[dict[str, Any], ...] = ()
 
-    def as_json(self, report: HostReport) -> tuple[dict[str, Any], ...]:
-        """The rows."""
-        del report
-        return self.rows
 
-
-def rows(run: HostRun, bound: BoundPlaybook) -> list[dict[str, Any]]:
-    """One row per GPU, with one entry per limit. Reads the facts that are not known in one round trip.
-
-    Raises HostError when no GPU can be read.
-    """
+def read(run: HostRun, bound: BoundPlaybook) -> LimitsResult:
+    """The table of the host. Reads the facts that are not known in one round trip. Raises HostError if no GPU can be
+    read."""
     parameters = [step.parameters for step in bound.steps]
     limits = next((given["limits"] for given in parameters if "limits" in given), Limits())
     slots: dict[BusId, str] = next((given["slots"] for given in parameters if given.get("slots")), {})
     run.read_unknown(FACTS)
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in run.value(pci.gpus)}
     locks = run.value(gpu.locked)
-    return [
-        _row(card, wanted_of(limits, card, models, slots), slots.get(BusId(card.bus_id), ""), locks)
-        for card in run.value(gpu.gpus)
-    ]
+    return LimitsResult(
+        tuple(
+            _row(card, wanted_of(limits, card, models, slots), slots.get(BusId(card.bus_id), ""), locks)
+            for card in run.value(gpu.gpus)
+        )
+    )
 
 
 def _row(card: Gpu, limits: GpuLimits, position: str, locks: Locks) -> dict[str, Any]:
