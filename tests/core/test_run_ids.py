@@ -12,7 +12,7 @@ from rigwright.engine import rollback
 def test_a_new_id_is_one_that_rollback_accepts() -> None:
     made = run_ids.new()
     assert made != run_ids.new()
-    for text in (made, made[:-4], made[:8], run_ids.EXAMPLE):
+    for text in (made, made[:-4], made[:8], run_ids.EXAMPLE, "2", "2026", "20261122-", "20261122-141753-13"):
         assert run_ids.begins_one(text), text
         rollback.require_run(text, "gpu1")
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from rigwright.core.errors import ConsentError
 from rigwright.core.schema import BusId
 from rigwright.engine.gpu_use import gpu_users, mig_use
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.facts import Unavailable, Unreadable
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu import mig
 from rigwright.facts.gpu.gpus import Process
 from rigwright.facts.gpu.mig import MigMode
-from rigwright.inventory.model import Host
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 OWN = (Process(1, "nvidia-persiste"), Process(2, "nv-fabricmanage"), Process(3, "nv-hostengine"))
 
 
 def busy(processes: object, holders: object) -> str:
     """Returns the users of the GPUs for these values of the two facts."""
-    run = HostRun(Host("h", (), {}), FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore()))
+    run = host_run({})
     run.store.known.update({gpu.processes: processes, gpu.holders: holders})
     return gpu_users(run)
 
@@ -49,9 +45,7 @@ def test_without_a_driver_the_open_devices_tell() -> None:
 
 def test_gpus_with_mig_on_are_named() -> None:
     def use(modes: object) -> str:
-        run = HostRun(
-            Host("h", (), {}), FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore())
-        )
+        run = host_run({})
         run.store.known[mig.modes] = modes
         return mig_use(run)
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from msgspec import structs
 
 from rigwright.checks import Finding, machine
-from rigwright.core.command import Command, Result
+from rigwright.core.command import Result
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import identity, verify
-from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import Check
 from rigwright.facts import machine as machines
 from rigwright.facts import pci, system
 from rigwright.facts.machine import Past
 from rigwright.history.machines import Match, Place, RecordedMachine, RecordedMachines
 from rigwright.inventory.model import Host
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 NOON = 1793534400.0  # 2026-11-01 12:00 UTC
 SERIAL = MachineIdentity(board_serial="MH19S00123")
@@ -36,13 +34,8 @@ def run_of(serial: str, name: str = "gpu1", present: tuple[str, ...] = (), code:
         pci.gpus.command: Result(0, b"0000:01:00.0 0x030200 2204 nvidia\n"),
     }
 
-    def answer(cmd: Command) -> Result:
-        return answers.get(cmd, Result(0, b""))
-
-    state = RunState(threading.Semaphore())
-    run = HostRun(
-        Host(name, (), {"ansible_host": "192.0.2.1"}), FakeTransport(answer), Options("1"), lambda _: None, state
-    )
+    host = Host(name, (), {"ansible_host": "192.0.2.1"})
+    run = host_run(lambda cmd: answers.get(cmd, Result(0, b"")), host=host)
     run.recorded = RecordedMachines((OLD,), frozenset(present))
     return run
 

@@ -4,7 +4,6 @@ as it is then."""
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from typing import Any
 
@@ -16,16 +15,14 @@ from rigwright.core.errors import RigwrightError
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import jobs, plugins
 from rigwright.engine.boot.trial import Trials
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, driver, grub, kernel, pci, system
 from rigwright.facts.apt import archive as apt_archive
 from rigwright.facts.apt import dpkg
 from rigwright.facts.boot import trial as trial_facts
-from rigwright.inventory.model import Host
 from tests.engine import test_trial as boots
 from tests.engine.test_trial import NEW, OLD
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 VERSION = "535.261.03"
 NEXT = f"linux-headers-{NEW}"
@@ -108,10 +105,7 @@ def provisioned(box: Box, monkeypatch: pytest.MonkeyPatch) -> RigwrightError | N
     """Plans; the host gets the new kernel; applies. Returns the error."""
     known = plugins.known("operations")
     monkeypatch.setattr(jobs, "run", box.job)
-    transport: Any = FakeTransport(box.answer)
-    run = HostRun(
-        Host("box", (), {}), transport, Options("RUN", disrupt=True), lambda _: None, RunState(threading.Semaphore())
-    )
+    run = host_run(box.answer, disrupt=True)
     steps = tuple(Step(name, key, known[key], {}, "play.yml:1") for name, key in STEPS.items())
     plan = run.planned(steps)
     assert [step.status for step in plan] == ["ok", "ok", "pending"]
@@ -142,10 +136,7 @@ def test_the_kernel_that_runs_is_kept_and_not_the_one_that_was_upgraded_to() -> 
     loads the old one."""
     box = Box(builds=True)
     box.upgraded()
-    transport: Any = FakeTransport(box.answer)
-    run = HostRun(Host("box", (), {}), transport, Options("RUN"), lambda _: None, RunState(threading.Semaphore()))
-    trials = Trials(run, None)
-    commands = trials.keep(())
+    commands = Trials(host_run(box.answer), None).keep(())
     kept = commands[-1].stdin.decode()
     assert f"/vmlinuz-{OLD} " in kept
     assert NEW not in kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import pytest
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError
 from rigwright.engine import apply, lease, run_owner
-from rigwright.engine.host_run import HostRun, Options, RunState
 from tests.engine.shell_host import Host
+from tests.host_runs import host_run
 from tests.machine_speed import within
 from tests.ssh.fake_transport import FakeTransport
 
@@ -102,7 +101,7 @@ def test_a_run_without_changes_removes_the_lease_of_one_that_was_cut(tmp_path: P
     host.lease.write_text(f"{line}\n11111111-first 15 600\n")
     (tmp_path / "etc" / ".rigwright.aB3xYz").mkdir(parents=True)
     (tmp_path / "var/files").write_text(f"{tmp_path}/etc/a.conf\n")
-    run = HostRun(host.host, host, Options("20261122-1000"), lambda _: None, RunState(threading.Semaphore()))
+    run = host_run(host, "20261122-1000", host.host)
     apply.tidy(run)
     assert host.lease.exists(), "nothing was read yet"
     run.store.learn([(lease.holder, host.run([lease.holder.command])[0])])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,10 +13,11 @@ import pytest
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError, Unreachable
 from rigwright.engine import events, onhost_program, run_owner
-from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.facts import own_programs
 from rigwright.inventory.model import Host as InventoryHost
+from tests.host_runs import host_run
 from tests.paths import files
 
 SYSTEMCTL = """#!/bin/sh
@@ -64,8 +64,7 @@ class Host:
             if isinstance(event, (events.Note, events.OutputLine)):
                 self.lines.append(event.text if isinstance(event, events.Note) else event.line)
 
-        state = RunState(threading.Semaphore())
-        return HostRun(InventoryHost("host", (), {}), self, Options("2"), sink, state)  # type: ignore[arg-type]
+        return host_run(self, "2", InventoryHost("host", (), {}), sink)
 
     def has_at_work(self, program: OnhostProgram, owner: str) -> None:
         """A program of an earlier run is at work."""
@@ -114,9 +113,15 @@ def test_a_document_and_then_nothing(tmp_path: Path) -> None:
 def test_what_does_not_start_leaves_nothing(tmp_path: Path) -> None:
     host = Host(tmp_path)
     (tmp_path / "state.refuses").touch()
-    with pytest.raises(HostError, match="cannot be started: no room"), onhost_program.run(host.host_run(), LOOKS):
-        raise AssertionError
+    refused(host, "cannot be started: no room")
     assert host.ended()
+
+
+def refused(host: Host, words: str) -> HostError:
+    """Returns the error with which the program LOOKS does not begin."""
+    with pytest.raises(HostError, match=words) as caught, onhost_program.run(host.host_run(), LOOKS):
+        raise AssertionError
+    return caught.value
 
 
 def ended_owner() -> str:
@@ -127,12 +132,8 @@ def ended_owner() -> str:
 def test_another_one_is_left_alone_and_named(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.has_at_work(LOOKS, run_owner.owner("1", "host"))
-    with pytest.raises(HostError) as caught, onhost_program.run(host.host_run(), LOOKS):
-        raise AssertionError
-    assert re.fullmatch(
-        r"at work is your test of \d\d:\d\d \(run 1\), which ends by \d\d:\d\d \(14\d s\)", caught.value.found
-    )
-    assert caught.value.fix == "wait until it has ended; then the same command again"
+    error = refused(host, r"at work is your test of \d\d:\d\d \(run 1\), which ends by \d\d:\d\d \(14\d s\)\n")
+    assert error.fix == "wait until it has ended; then the same command again"
     assert (host.folder / "owner").read_text() == "somebody\n"
     assert not (tmp_path / "state.log").exists()
 
@@ -142,12 +143,7 @@ def test_one_that_nothing_describes_is_left_alone(tmp_path: Path) -> None:
     host.state.write_text("running\n")
     host.folder.mkdir()
     (host.folder / "owner").write_text("somebody\n")
-    with (
-        pytest.raises(HostError, match="another test is running") as caught,
-        onhost_program.run(host.host_run(), LOOKS),
-    ):
-        raise AssertionError
-    assert caught.value.expected == "one test at a time"
+    assert refused(host, "another test is running").expected == "one test at a time"
     assert host.state.exists()
 
 
@@ -188,11 +184,7 @@ def test_a_different_one_whose_command_has_ended_is_waited_for(tmp_path: Path) -
 def test_one_that_takes_long_is_named_with_the_way_to_end_it(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.has_at_work(OnhostProgram("stress.py", [], 86400, "stress"), ended_owner())
-    with (
-        pytest.raises(HostError, match="sudo systemctl stop rigwright-p2p"),
-        onhost_program.run(host.host_run(), LOOKS),
-    ):
-        raise AssertionError
+    refused(host, "sudo systemctl stop rigwright-p2p")
     assert host.state.exists()
 
 

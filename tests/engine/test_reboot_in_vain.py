@@ -6,10 +6,8 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,12 +15,10 @@ from rigwright.core.command import Command, Result
 from rigwright.core.desired import Desired, Reboot
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, driver, grub, kernel, kernel_log, pci, system, systemd
 from rigwright.facts.boot import reboot_record, trial
-from rigwright.inventory.model import Host
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 CFG = """parses=yes
 --env
@@ -80,15 +76,13 @@ class Box:
 
     def provision(self) -> str:
         """Plans and applies the reboot's step as a run of its own; returns what its error says."""
-        transport: Any = FakeTransport(self.answer)
-        host, state = Host("box", (), {}), RunState(threading.Semaphore())
-        run = HostRun(host, transport, Options("20261122-1", disrupt=True), lambda _: None, state)
+        run = host_run(self.answer, disrupt=True)
         function = plugins.known("operations")["reboot.if_needed"]
         step = Step("Reboot", "reboot.if_needed", function, {}, "play.yml:1")
         planned = run.planned([step])
         error = (
             planned[0].error
-            or engine_apply.apply(run, BoundPlaybook(host, (step,), (), desired=NO_TRIAL), planned).error
+            or engine_apply.apply(run, BoundPlaybook(run.host, (step,), (), desired=NO_TRIAL), planned).error
         )
         assert error is not None
         return f"{error.found}; {error.fix}"

@@ -3,7 +3,6 @@ an error at once."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +15,8 @@ from rigwright.core.errors import HostError, HostKeyRefused, Interrupted, NoRoot
 from rigwright.engine.boot import order as reboot_order
 from rigwright.engine.boot import wait as boot_wait
 from rigwright.engine.events import Event
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.inventory.model import Host
+from tests.host_runs import host_run
 from tests.ssh.fake_transport import FakeTransport
 
 HOST = Host("box/1", (), {"ansible_host": "192.0.2.7"})
@@ -59,20 +58,22 @@ class Box(FakeTransport):
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Event]:
-    """Makes the state directory of this test, and returns the events that it gets; no second is waited for."""
+    """Records a reboot, and returns the events of this test; no second is waited for."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(reboot_order.time, "sleep", lambda _s: None)
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
     return []
 
 
-def connects(box: Any, told: list[Event], state: RunState | None = None) -> None:
+def connects(box: Any, told: list[Event], stopping: bool = False) -> None:
     """Connects to a host with this transport."""
-    run = HostRun(HOST, box, Options("20261122-2"), told.append, state or RunState(threading.Semaphore()))
+    run = host_run(box, "20261122-2", HOST, told.append)
+    if stopping:
+        run.state.stopping.set()
     reboot_order.connect(run, told.append)
 
 
 def test_it_is_waited_for(told: list[Event]) -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
     box = Box("going down", "down", "down", "up")
     connects(box, told)
     assert box.connections == 4
@@ -84,15 +85,24 @@ def test_it_is_waited_for(told: list[Event]) -> None:
         connects(Box("down"), told)
 
 
-def test_a_session_that_the_shutdown_ends_is_no_error(told: list[Event]) -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
-    connects(Box("ends", "ends", "ends", "ends", "down", "up"), told)
+@pytest.mark.parametrize(
+    "states",
+    [
+        ("ends", "ends", "ends", "ends", "down", "up"),
+        ("down", HostKeyRefused("box", "the host key has changed"), "up"),
+        ("same boot", "same boot", "going down", "down", "up"),
+    ],
+    ids=["the shutdown ends a session", "another host key, of a boot that goes back", "no order yet by a killed run"],
+)
+def test_it_is_waited_for_in_spite_of(told: list[Event], states: tuple[str | Exception, ...]) -> None:
+    box = Box(*states)
+    connects(box, told)
+    assert box.connections == len(states)
 
 
 def test_root_that_is_refused_is_asked_for_again(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule of sudo may be late; in a boot that stays that is an error after a while, and one that is tried is
     followed by another."""
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
     connects(Box("down", *["refuses"] * 20, "up"), told)
     began, now = time.time(), [0.0]
 
@@ -110,70 +120,41 @@ def test_root_that_is_refused_is_asked_for_again(told: list[Event], monkeypatch:
 
 
 def test_a_person_is_asked_for_the_password_and_not_waited_for(told: list[Event]) -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
     box = Box("down", "refuses")
     box.ask_password = lambda _name: "secret"
     connects(box, told)
     assert box.connections == 2
 
 
-def test_another_host_key_may_be_that_of_a_boot_that_goes_back(told: list[Event]) -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
-    connects(Box("down", HostKeyRefused("box", "the host key has changed"), "up"), told)
-
-
-def test_the_killed_run_has_not_given_its_order_yet(told: list[Event]) -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
-    box = Box("same boot", "same boot", "going down", "down", "up")
-    connects(box, told)
-    assert box.connections == 5
-
-
-def test_an_order_that_the_host_never_got(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+@pytest.mark.parametrize(("state", "later_s"), [("up", 0), ("same boot", reboot_order.ORDER_S + 1)])
+def test_a_host_that_is_back_or_never_got_the_order_is_not_waited_for(
+    told: list[Event], monkeypatch: pytest.MonkeyPatch, state: str, later_s: float
+) -> None:
     began = time.time()
-    monkeypatch.setattr(reboot_order.time, "time", lambda: began + reboot_order.ORDER_S + 1)
-    box = Box("same boot")
+    monkeypatch.setattr(reboot_order.time, "time", lambda: began + later_s)
+    box = Box(state)
     connects(box, told)
     assert (box.connections, told) == (1, [])
 
 
-def test_it_is_back_already(told: list[Event]) -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
-    box = Box("up")
-    connects(box, told)
-    assert (box.connections, told) == (1, [])
+def _record(host: Host, limit_s: float) -> Callable[[], object]:
+    return lambda: reboot_order.record(host, "20261122-1", "boot-1", limit_s)
 
 
-def _nothing() -> None:
-    return
-
-
-def _elsewhere() -> None:
-    reboot_order.record(Host("box/1", (), {"ansible_host": "192.0.2.8"}), "20261122-1", "boot-1", 900)
-
-
-def _overdue() -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", -1)
-
-
-def _back() -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
-    reboot_order.forget(HOST)
-
-
-def _clock_was_changed() -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 2 * reboot_order.LONGEST_S)
-
-
-def _damaged() -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
-    reboot_order._path(HOST).write_text("{")
-
-
-@pytest.mark.parametrize("before", [_nothing, _elsewhere, _overdue, _back, _clock_was_changed, _damaged])
-def test_other_hosts_are_unreachable_at_once(told: list[Event], before: Callable[[], None]) -> None:
-    before()
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: reboot_order._path(HOST).unlink(),
+        _record(Host("box/1", (), {"ansible_host": "192.0.2.8"}), 900),
+        _record(HOST, -1),
+        lambda: reboot_order.forget(HOST),
+        _record(HOST, 2 * reboot_order.LONGEST_S),
+        lambda: reboot_order._path(HOST).write_text("{"),
+    ],
+    ids=["no record", "another address", "overdue", "back", "a changed clock", "damaged"],
+)
+def test_other_hosts_are_unreachable_at_once(told: list[Event], other: Callable[[], object]) -> None:
+    other()
     box = Box("down")
     with pytest.raises(Unreachable):
         connects(box, told)
@@ -181,11 +162,8 @@ def test_other_hosts_are_unreachable_at_once(told: list[Event], before: Callable
 
 
 def test_it_ends(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
-    stopping = RunState(threading.Semaphore())
-    stopping.stopping.set()
     with pytest.raises(Interrupted):
-        connects(Box("down"), told, stopping)
+        connects(Box("down"), told, stopping=True)
     began, clock = time.time(), iter(range(0, 10**6, 60))
     monkeypatch.setattr(reboot_order.time, "time", lambda: began + next(clock))
     with pytest.raises(HostKeyRefused):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from rigwright.core.desired import Desired
 from rigwright.core.mig import Mig
 from rigwright.engine import plugins
 from rigwright.engine.apply import apply
-from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.p2p import required
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
@@ -30,8 +29,8 @@ from rigwright.facts.nccl import p2p_record
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.inventory.model import Host
 from tests import nvidia_smi
+from tests.host_runs import host_run
 from tests.paths import ROOT
-from tests.ssh.fake_transport import FakeTransport
 
 HOST = Host("h", (), {})
 RAN = Check("Peer-to-peer test", "p2p.ran", p2p.ran, {}, "play.yml:1")
@@ -74,8 +73,7 @@ class Machine:
 
     def run(self, run_id: str = "20261122-1") -> HostRun:
         """A new run on the host."""
-        transport: Any = FakeTransport(self.answer)
-        return HostRun(HOST, transport, Options(run_id), lambda _: None, RunState(threading.Semaphore()))
+        return host_run(self.answer, run_id)
 
     def requires_test(self, change: Change = DRIVER, run_id: str = "20261122-1", single: bool = True) -> None:
         """Runs the command that goes with a change."""
@@ -121,7 +119,8 @@ def test_a_test_is_required_until_a_test_passes(machine: Machine) -> None:
     assert finding.seen.startswith("required since 20")
     assert finding.seen.endswith(" UTC by run 20261122-1: after driver 535.261.03 (12 packages)")
     assert finding.fix == "invoke provision, which runs it"
-    assert machine.tests(run) == ""
+    elsewhere = Finding("GPUs", "fail", "3", check="gpu.present")
+    assert machine.tests(run, (PASS, elsewhere)) == "", "a failure elsewhere does not count"
     assert warnings(run) == []
     assert warnings(machine.run()) == []
 
@@ -146,14 +145,6 @@ def test_only_a_full_test_that_passed_counts(machine: Machine, judged: tuple[Fin
     assert not (machine.folder / p2p_record.PASSED).exists()
 
 
-def test_a_failure_elsewhere_does_not_keep_the_test_warnings(machine: Machine) -> None:
-    machine.requires_test()
-    run = machine.run()
-    warnings(run)
-    machine.tests(run, (PASS, Finding("GPUs", "fail", "3", check="gpu.present")))
-    assert warnings(run) == []
-
-
 def test_two_runs_require_the_same_test(machine: Machine) -> None:
     machine.requires_test(run_id="20261122-1")
     machine.requires_test(run_id="20261122-2")
@@ -165,7 +156,7 @@ def test_two_runs_require_the_same_test(machine: Machine) -> None:
     assert warnings(machine.run()) == []
 
 
-def test_what_another_run_changed_during_the_test_stays_warnings(machine: Machine) -> None:
+def test_what_another_run_changed_during_the_test_stays_required(machine: Machine) -> None:
     machine.requires_test()
     run = machine.run()
     warnings(run)
@@ -276,7 +267,7 @@ def test_the_record_does_not_grow_without_end(machine: Machine) -> None:
     assert [json.loads(lines[at])["run"] for at in (0, -1)] == ["r0", f"r{p2p_record.MOST_LINES + 5}"]
 
 
-def test_a_test_whose_result_cannot_be_written_stays_warnings(machine: Machine) -> None:
+def test_a_test_whose_result_cannot_be_written_stays_required(machine: Machine) -> None:
     machine.requires_test()
     run = machine.run()
     warnings(run)
@@ -287,21 +278,18 @@ def test_a_test_whose_result_cannot_be_written_stays_warnings(machine: Machine) 
     assert finding.cause == cause
 
 
-def test_an_inventory_without_libraries_gets_another_fix(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    ("desired", "fix"),
+    [
+        (Desired(p2p_wheels="none"), "invoke verify --tags p2p --wheels fetch, which runs it; p2p_wheels is none, so provision does not"),
+        (Desired(mig=Mig(gpus={"all": ("3g.20gb",)})), "mig: off in the inventory, then invoke provision, which runs it"),
+        (Desired(mig=Mig(enabled=False)), "invoke provision, which runs it"),
+    ],
+)  # fmt: skip
+def test_the_fix_is_that_of_the_inventory(machine: Machine, desired: Desired, fix: str) -> None:
     machine.requires_test()
-    play = replace(PLAY, desired=Desired(p2p_wheels="none"))
-    (finding,) = required.findings(machine.run(), play)
-    assert finding.fix.startswith("invoke verify --tags p2p --wheels fetch")
-
-
-def test_an_inventory_that_splits_gpus_says_how_the_test_can_run(machine: Machine) -> None:
-    machine.requires_test()
-    split = replace(PLAY, desired=Desired(mig=Mig(gpus={"all": ("3g.20gb",)})))
-    (finding,) = required.findings(machine.run(), split)
-    assert finding.fix.startswith("mig: off in the inventory, then invoke provision, which runs it")
-    off = replace(PLAY, desired=Desired(mig=Mig(enabled=False)))
-    (finding,) = required.findings(machine.run(), off)
-    assert finding.fix == "invoke provision, which runs it"
+    (finding,) = required.findings(machine.run(), replace(PLAY, desired=desired))
+    assert finding.fix == fix
 
 
 def test_a_play_that_does_not_concern_it_reads_nothing(machine: Machine) -> None:

@@ -3,7 +3,6 @@ the lease."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,13 +13,12 @@ from rigwright.core.command import Command, Result, command
 from rigwright.core.errors import UsageError
 from rigwright.engine import plugins, rollback
 from rigwright.engine.apply import apply
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import Fact, Unreadable, parsed, run_record
 from rigwright.facts.run_recording import RECORD
 from rigwright.inventory.model import Host
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 HOST = Host("box", (), {})
 CHANGES = {
@@ -58,23 +56,16 @@ def _ran(failing: str = "") -> list[str]:
         return Step(name, "file.present", function, {}, f"play.yml:{name}")
 
     steps = tuple(step(name, change) for name, change in CHANGES.items())
-    transport: Any = FakeTransport(answer)
-    run = HostRun(HOST, transport, Options("20261122-1"), lambda _: None, RunState(threading.Semaphore()))
-    preview = [PlannedStep(one, "pending", (CHANGES[one.name],)) for one in steps]
+    run = host_run(answer)
+    preview = [PlannedStep(each, "pending", (CHANGES[each.name],)) for each in steps]
     assert (apply(run, BoundPlaybook(run.host, steps, ()), preview).error is None) == (not failing)
     return ran
 
 
-def test_the_first_change_only_is_recorded_before() -> None:
+def test_the_record_is_made_before_the_first_change_only_and_a_run_that_stopped_has_not_ended() -> None:
     assert _ran() == ["RECORD", "units", "change-one", "change-two", "done", "release"]
-
-
-def test_a_run_that_stopped_has_not_ended() -> None:
     assert _ran("change-two") == ["RECORD", "units", "change-one", "change-two", "release"]
-
-
-def test_nothing_is_changed_on_a_host_that_cannot_be_recorded() -> None:
-    assert "change-one" not in _ran("RECORD")
+    assert "change-one" not in _ran("RECORD"), "nothing is changed on a host that cannot be recorded"
 
 
 def test_the_aim_is_that_of_each_step_that_has_one() -> None:
@@ -98,11 +89,6 @@ def test_a_text_that_cannot_be_a_run_is_refused_with_the_command_that_lists_them
     with pytest.raises(UsageError, match="is no id of a run") as caught:
         rollback.require_run(to, "frame")
     assert caught.value.fix == "invoke rollback --host frame --list shows the runs that it remembers"
-
-
-@pytest.mark.parametrize("to", ["", "2", "2026", "20261122-", "20261122-141753-13", "20261122-141753-136a"])
-def test_the_id_of_a_run_and_its_beginnings(to: str) -> None:
-    rollback.require_run(to, "frame")
 
 
 @pytest.mark.parametrize(

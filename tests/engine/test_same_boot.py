@@ -4,9 +4,7 @@ force."""
 from __future__ import annotations
 
 import itertools
-import threading
 import time
-from typing import Any
 
 import pytest
 
@@ -14,14 +12,12 @@ from rigwright.core.command import Command, Result
 from rigwright.core.desired import Ecc
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, grub, kernel, pci, system
 from rigwright.facts.boot import reboot_record, trial
 from rigwright.facts.gpu import gpus as gpu
-from rigwright.inventory.model import Host
 from tests import nvidia_smi
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 UUID = "GPU-5a1c0000-0001-4000-8000-0000000000a0"
 CFG = """parses=yes
@@ -75,10 +71,7 @@ class Box:
 
     def provision(self) -> engine_apply.ApplyResult | str:
         """Plans and applies the step as a run of its own; returns the plan's error where it has one."""
-        transport: Any = FakeTransport(self.answer)
-        run = HostRun(
-            Host("box", (), {}), transport, Options("20261122-1"), lambda _: None, RunState(threading.Semaphore())
-        )
+        run = host_run(self.answer)
         step = Step("ECC", "gpu.ecc", plugins.known("operations")["gpu.ecc"], {"ecc": Ecc(enabled=True)}, "play.yml:1")
         planned = run.planned([step])
         bound = BoundPlaybook(run.host, (step,), ())

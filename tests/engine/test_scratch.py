@@ -14,12 +14,12 @@ import pytest
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import Unreachable
 from rigwright.engine import run_owner
-from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.host_run import HostRun
 from rigwright.facts import Fact, scratch
 from rigwright.inventory.model import Host
 from rigwright.ssh.transport import Transport
+from tests.host_runs import host_run
 from tests.machine_speed import within
-from tests.ssh.fake_transport import FakeTransport
 
 USES = Fact("test.uses", script(scratch.USE + 'scratch apt-1 && echo lists >"$d/lists"'), lambda _: True, scratch=True)
 OTHER = "20261122-090000-ffff ada@desk-1.1 4711 99"
@@ -38,15 +38,11 @@ class Here(Transport):
         if self.down:
             raise Unreachable("host", "gone")
         self.round_trips += 1
-        places = {scratch.FOLDER: f"{self.folder}/cache"}
         results = []
         for cmd in commands:
-            argv = list(cmd.argv)
-            for place, own in places.items():
-                argv = [word.replace(place, own) for word in argv]
-            done = subprocess.run(
-                argv, capture_output=True, timeout=60, check=False, env={**os.environ, **self.environment}
-            )
+            argv = [word.replace(scratch.FOLDER, f"{self.folder}/cache") for word in cmd.argv]
+            env = {**os.environ, **self.environment}
+            done = subprocess.run(argv, capture_output=True, timeout=60, check=False, env=env)
             results.append(Result(done.returncode, done.stdout, done.stderr))
         return results
 
@@ -54,8 +50,7 @@ class Here(Transport):
 def run_of(folder: Path, run_id: str, owner: str = "") -> HostRun:
     """Returns a run on the host in a folder; its owner is this process unless one is given."""
     environment = run_owner.environment(run_id) | ({"RIGWRIGHT_OWNER": owner} if owner else {})
-    transport = Here(folder, environment)
-    return HostRun(transport.host, transport, Options(run_id), lambda _: None, RunState(threading.Semaphore()))
+    return host_run(Here(folder, environment), run_id)
 
 
 def there(folder: Path) -> list[str]:
@@ -178,8 +173,7 @@ def test_a_host_that_is_gone_keeps_them(tmp_path: Path) -> None:
 def test_an_answer_without_end_does_not_end_the_run(answer: bytes) -> None:
     """The owners that a host names are read before anything is known about the host; no answer raises, or takes
     long."""
-    transport = FakeTransport(lambda _cmd: Result(0, answer))
-    run = HostRun(Host("host", (), {}), transport, Options("a"), lambda _: None, RunState(threading.Semaphore()))
+    run = host_run(lambda _cmd: Result(0, answer))
     run.untidy = True
     begin = time.thread_time()
     run.tidy()

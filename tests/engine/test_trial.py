@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from rigwright.engine import plugins
 from rigwright.engine.boot import trial as engine
 from rigwright.engine.boot.entries import block
 from rigwright.engine.boot.reasons import obstacles_to_login, reason, worse
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.engine.report import ApplyResult
@@ -32,11 +30,11 @@ from rigwright.facts import grub, kernel_log, parsed, pci, pstore
 from rigwright.facts.boot import trial as facts
 from rigwright.facts.boot.trial import BEGIN, END, Boot, Trial, custom_of_owner, equal_words, obstacles
 from rigwright.facts.gpu import gpus as gpu
-from rigwright.inventory.model import Host
 from rigwright.operations.trial import BLOCK as BLOCK_SCRIPT
 from rigwright.operations.trial import CLEAR
 from tests import nvidia_smi
 from tests.grub_header import HEADER
+from tests.host_runs import host_run
 from tests.machine_speed import within
 from tests.ssh.fake_transport import FakeTransport
 
@@ -47,6 +45,7 @@ fi
 ### END /etc/grub.d/41_custom ###
 """
 OLD, NEW = "6.1.0-50-amd64", "6.1.0-60-amd64"
+REBOOT = Step("Reboot", "reboot.if_needed", lambda _facts: iter(()), {}, "play.yml:1")
 
 
 def entry(
@@ -188,6 +187,13 @@ class Disk:
         return found.command_line, found.initrd
 
 
+def kept_disk(boot: Boot, grub_cfg: str | None = None) -> Disk:
+    """Returns the disk of a host whose next boot is what runs now; no boot is to be tried."""
+    disk = Disk(boot, block(boot, SHIPPED, "RUN", (), with_trial=False), grub_cfg)
+    disk.files["/boot/grub/grubenv"] = write_grubenv({})
+    return disk
+
+
 TRIED = "panic=60 rigwright.trial=RUN systemd.wants=rigwright-trial.service"
 
 
@@ -221,9 +227,7 @@ def test_tried_once_then_what_ran_before(new: str, kernel: str, modules: tuple[s
 
 def test_before_the_reboot_what_runs_is_the_default() -> None:
     """A power cut between the change and the reboot boots what ran before it."""
-    boot = machine()
-    disk = Disk(boot, block(boot, SHIPPED, "RUN", (), with_trial=False), grub_cfg=cfg_with("iommu=pt", NEW))
-    disk.files["/boot/grub/grubenv"] = write_grubenv({})
+    disk = kept_disk(machine(), cfg_with("iommu=pt", NEW))
     assert disk.boots()[0] == f"BOOT_IMAGE=/boot/vmlinuz-{OLD} root=UUID=7d1a ro quiet rigwright.fallback=RUN"
 
 
@@ -236,8 +240,7 @@ def test_grub_that_cannot_write_never_boots_the_trial() -> None:
 
 
 def test_an_entry_that_a_person_chooses_for_one_boot_boots() -> None:
-    boot = machine(config=cfg_with("iommu=pt"))
-    disk = Disk(boot, block(boot, SHIPPED, "RUN", (), with_trial=False))
+    disk = kept_disk(machine(config=cfg_with("iommu=pt")))
     disk.files["/boot/grub/grubenv"] = write_grubenv({"next_entry": "0"})
     assert disk.boots()[0].endswith("quiet iommu=pt")
 
@@ -255,9 +258,7 @@ def test_a_kernel_that_is_gone_is_followed_by_the_other_entry() -> None:
 
 
 def test_without_the_kept_copy_the_ordinary_initramfs_is_used() -> None:
-    boot = machine()
-    disk = Disk(boot, block(boot, SHIPPED, "RUN", (), with_trial=False))
-    disk.files["/boot/grub/grubenv"] = write_grubenv({})
+    disk = kept_disk(machine())
     del disk.files["/boot/initrd-rigwright-fallback"]
     assert disk.boots()[1] == f"/boot/initrd.img-{OLD}"
 
@@ -331,8 +332,7 @@ def test_the_owners_module_blacklist_stays() -> None:
 @pytest.mark.parametrize("word", ["a;b", "a$b", "a{b}", "a|b", "#a", "a<b"])
 def test_words_that_are_special_to_grub_are_quoted(word: str) -> None:
     boot = machine(command_line=f"BOOT_IMAGE=/boot/vmlinuz-{OLD} ro {word}", config=config(entry(words="ro x")))
-    disk = Disk(boot, block(boot, SHIPPED, "RUN", (), with_trial=False))
-    disk.files["/boot/grub/grubenv"] = write_grubenv({})
+    disk = kept_disk(boot)
     assert disk.boots()[0].endswith(f" ro {word} rigwright.fallback=RUN")
 
 
@@ -421,8 +421,7 @@ def test_a_boot_without_room_keeps_nothing(tmp_path: Path) -> None:
 def announced(reboot: Reboot | None, **known: Any) -> PlannedStep:
     """Returns the planned reboot of a host, with what the plan says about its trial."""
     plugins.known("operations")
-    transport: Any = FakeTransport({})
-    run = HostRun(Host("h", (), {}), transport, Options("RUN"), lambda _: None, RunState(threading.Semaphore()))
+    run = host_run({})
     given = {"boot": machine(), "trial": None, "outcome": None, **known}
     run.store.known |= {facts.boot: given["boot"], facts.trial: given["trial"], facts.outcome: given["outcome"]}
     due = Change("run", "reboot", "iommu=pt not in /proc/cmdline", reboot=True)
@@ -540,10 +539,9 @@ def applied(
         return Result(0, texts.get(cmd, "").encode())
 
     transport: Any = FakeTransport(answer)
-    run = HostRun(Host("h", (), {}), transport, Options("RUN2"), lambda _: None, RunState(threading.Semaphore()))
-    step = Step("Reboot", "reboot.if_needed", lambda _facts: iter(()), {}, "play.yml:1")
-    bound = BoundPlaybook(run.host, (step,), ())
-    return transport, engine_apply.apply(run, bound, (PlannedStep(step, "ok"),))
+    run = host_run(transport, "RUN2")
+    bound = BoundPlaybook(run.host, (REBOOT,), ())
+    return transport, engine_apply.apply(run, bound, (PlannedStep(REBOOT, "ok"),))
 
 
 @pytest.mark.parametrize("stage", ["", "none"])
@@ -588,11 +586,9 @@ def test_a_trial_in_which_gpus_do_not_start_has_the_driver_s_own_sentence() -> N
         gpu.gpus.command: "No devices were found\n",
         kernel_log.kernel.command: "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x31:0xffff:967)\n",
     }
-    transport: Any = FakeTransport(lambda cmd: Result(0, texts.get(cmd, "state running").encode()))
-    run = HostRun(Host("h", (), {}), transport, Options("RUN"), lambda _: None, RunState(threading.Semaphore()))
+    run = host_run(lambda cmd: Result(0, texts.get(cmd, "state running").encode()))
     trial = replace(ended(), record={"run": "RUN", "gpus": 1, "answering": 1})
-    step = Step("Reboot", "reboot.if_needed", lambda _facts: iter(()), {}, "play.yml:1")
-    assert engine.Trials(run, None).reasons(trial, step) == (
+    assert engine.Trials(run, None).reasons(trial, REBOOT) == (
         "0 of 1 GPUs answer (0000:01:00.0 does not answer the driver, which could not start it: RmInitAdapter failed! (0x31:0xffff:967))",
     )
 
@@ -624,13 +620,11 @@ def test_gpus_are_those_of_the_state_that_the_change_leads_to(
         pci.gpus.command: "".join(f"0000:0{n}:00.0 0x030200 1db1 nvidia\n" for n in range(1, 5)),
         gpu.gpus.command: nvidia_smi.xml("gpu.gpus", smi) if smi.strip() else "No devices were found\n",
     }
-    transport: Any = FakeTransport(
+    run = host_run(
         lambda cmd: Result(127 if "not found" in texts.get(cmd, "") else 0, texts.get(cmd, "state running").encode())
     )
-    run = HostRun(Host("h", (), {}), transport, Options("RUN"), lambda _: None, RunState(threading.Semaphore()))
     record = engine._expecting({"run": "RUN", "gpus": 4, "answering": answering}, gpus_after)
-    step = Step("Reboot", "reboot.if_needed", lambda _facts: iter(()), {}, "play.yml:1")
-    assert engine.Trials(run, None).reasons(replace(ended(), record=record), step) == why
+    assert engine.Trials(run, None).reasons(replace(ended(), record=record), REBOOT) == why
 
 
 WAS = {

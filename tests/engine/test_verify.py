@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 
 from rigwright.checks import Finding
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result
-from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import Check, Step
 from rigwright.engine.verify import CheckEvaluation, left_at_work
 from rigwright.facts import Fact, Facts, Unavailable, own_programs
 from rigwright.facts.apt import dpkg
-from rigwright.inventory.model import Host
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 
 def _text(result: Result) -> str:
@@ -48,8 +46,7 @@ def evaluation(calls: list[str]) -> tuple[CheckEvaluation, HostRun]:
         yield Finding("absent", "pass", facts(ABSENT), check="t.absent")
 
     checks = [Check(f.__name__, f"t.{f.__name__}", f, {}, "play.yml:1") for f in (long, short, absent)]
-    transport = FakeTransport(lambda cmd: Result(0, f"{cmd.argv[0]}\n".encode()))
-    run = HostRun(Host("h", (), {}), transport, Options("1"), lambda _: None, RunState(threading.Semaphore()))
+    run = host_run(lambda cmd: Result(0, f"{cmd.argv[0]}\n".encode()))
     return CheckEvaluation(run, checks), run
 
 
@@ -101,8 +98,7 @@ def test_the_job_of_an_interrupted_run_is_named_first() -> None:
         dpkg.lock_holders.command: b"7 apt-get\n",
         own_programs.at_work.command: f"{shown}\n\nup 30\n".encode(),
     }
-    transport = FakeTransport(lambda cmd: Result(0, answers.get(cmd, b"")))
-    run = HostRun(Host("h", (), {}), transport, Options("1"), lambda _: None, RunState(threading.Semaphore()))
+    run = host_run(lambda cmd: Result(0, answers.get(cmd, b"")))
     assert left_at_work(run) == (), "nothing is known of a lock"
     run.read((dpkg.lock_holders,))
     (finding,) = left_at_work(run)

@@ -1,0 +1,18 @@
+"""A run on a host that a function answers for."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.inventory.model import Host
+from tests.ssh.fake_transport import FakeTransport
+
+
+def host_run(answers: Any, run_id: str = "RUN", host: Host | None = None, tell: Any = None, **options: Any) -> HostRun:
+    """Returns a run. `answers`: the transport, or what a FakeTransport takes. `tell` gets the events."""
+    transport = FakeTransport(answers) if callable(answers) or isinstance(answers, dict) else answers
+    state = RunState(threading.Semaphore())
+    sink = tell or (lambda _event: None)
+    return HostRun(host or Host("h", (), {}), transport, Options(run_id, **options), sink, state)
