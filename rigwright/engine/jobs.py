@@ -2,7 +2,7 @@
 
 A job is a script in /var/lib/rigwright/runs/RUN/STEP that systemd runs outside the session. It has ended when its
 result file exists; a lost connection and the end of the controller do not affect it. A job that a shutdown ends is
-watched until the host has booted again, so that the error tells of the boot.
+watched until the host has booted again, so that the error names the boot.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rigwright.ssh.transport import Transport
 
 LOG_BYTES = 1 << 20
 """The end of a job's output that is kept for its result."""
-LINES, LINE_BYTES = 20_000, 4 << 20
+MOST_LINES, MOST_LINE_BYTES = 20_000, 4 << 20
 """At most so many lines, and bytes of them, are passed on while a job runs."""
-RECONNECT_S = 600
+RECONNECT_S, RECONNECT_EVERY_S, LOGIN_S = 600, 3, 15
 QUIET_S = 120
-"""After so long without output it is said that the job is still at work: DKMS prints nothing while it compiles."""
-LOOKS = 5
+"""After so long without output a line says that the job is still at work: DKMS prints nothing while it compiles."""
+COLLECT_TENTHS_S = 5
 """Tenths of a second for which the output of a job is collected: each answer costs the host some twenty processes."""
 _AGAIN = "run the same command again; it continues from there"
 _START = f"""{lease.SHELL}{own_programs.BEGIN}
@@ -61,7 +61,7 @@ dir=$1 from=$2 mine=$3 length=$4 n=0
 [ ! -e "$dir/watched" ] || touch "$dir/watched"
 while [ $n -lt 40 ]; do
   [ -s "$dir/result" ] && break
-  [ $n -ge {LOOKS} ] && [ "$(stat -c %s "$dir/log" 2>/dev/null || echo 0)" -gt "$from" ] && break
+  [ $n -ge {COLLECT_TENTHS_S} ] && [ "$(stat -c %s "$dir/log" 2>/dev/null || echo 0)" -gt "$from" ] && break
   n=$((n+1)); sleep 0.1
 done
 keep_on() {{
@@ -85,7 +85,7 @@ tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
 
 
 _UNCLEAR = (-1, 124, 137)
-"""Exit codes of a script that was ended by its time limit, so that nothing says how far it came."""
+"""Exit codes of a script that its time limit ended: how far it came is not known."""
 _POLL = lazy_re.compile(
     rb"(?P<code>running|lost|\d{1,3}) (?P<boot>[\w-]{1,64}) (?P<first>[\w-]{1,64}) (?P<lease>kept|lost) (?P<booted>[\w :+-]{1,64})"
 )
@@ -117,7 +117,7 @@ def run(
 
 
 def _start(transport: Transport, start: Command) -> Result:
-    """The result of the script that starts a job; repeated when nothing says whether it did. Raises HostError,
+    """The result of the script that starts a job; it is repeated if its answer is lost. Raises HostError,
     Unreachable."""
     for _ in range(2):
         try:
@@ -155,10 +155,8 @@ def watch(
             answer = transport.run([script(_WATCH, *words, timeout_s=min(120, 30 * (1 + unread)))])[0]
         except Unreachable:
             until = min(deadline, time.monotonic() + RECONNECT_S)
-            minutes = max(1, round((until - time.monotonic()) / 60))
-            on_line(
-                f"the host does not answer; a job that runs there goes on; trying again for {count(minutes, 'minute')}"
-            )
+            minutes = count(max(1, round((until - time.monotonic()) / 60)), "minute")
+            on_line(f"the host does not answer; a job that runs there goes on; trying again for {minutes}")
             _reconnect(transport, until)
             on_line("the host answers again")
             continue
@@ -179,9 +177,8 @@ def watch(
         quiet_since = time.monotonic() if more else quiet_since
         if code == "running" and time.monotonic() - quiet_since > QUIET_S:
             quiet_since = time.monotonic()
-            on_line(
-                f"at work for {count(round((quiet_since - began) / 60), 'minute')}, and silent for the last {QUIET_S // 60}"
-            )
+            minutes = count(round((quiet_since - began) / 60), "minute")
+            on_line(f"at work for {minutes}, and silent for the last {QUIET_S // 60}")
         if code in ("running", "lost") and boot and seen_boot != boot:
             found = f"the machine went down in the middle of it, and booted again at {poll['booted'].decode()}"
             raise HostError(step, found, "the job to end", _AGAIN)
@@ -208,7 +205,7 @@ class _Log:
         self.end = bytearray()
         self._on_line, self._folder = on_line, folder
         self._rest = b""
-        self._lines_left, self._bytes_left = LINES, LINE_BYTES
+        self._lines_left, self._bytes_left = MOST_LINES, MOST_LINE_BYTES
 
     def add(self, more: bytes) -> None:
         """Adds output, and passes its complete lines on. The rest of a line that is longer than LOG_BYTES is a line of
@@ -231,20 +228,20 @@ class _Log:
 def _reconnect(transport: Transport, deadline: float) -> None:
     while True:
         try:
-            transport.connect(15)
+            transport.connect(LOGIN_S)
             return
         except Unreachable as error:
             if time.monotonic() > deadline:
                 found = f"{error.found}; a job that runs there goes on"
                 raise Unreachable(error.where, found, error.expected, error.fix) from None
-            time.sleep(3)
+            time.sleep(RECONNECT_EVERY_S)
 
 
 def folder_of(job: OwnProgram) -> str:
-    """The folder of a job that is at work."""
+    """The folder of a job."""
     return f"{RUNS}/{job.run}/{job.unit}"
 
 
 def leftovers(programs: Iterable[OwnProgram]) -> list[OwnProgram]:
-    """Those of the programs at work that are jobs; a controller that ended early left them."""
+    """The jobs among the programs at work, which a controller left that ended early."""
     return [program for program in programs if program.unit.startswith(JOB)]

@@ -167,8 +167,8 @@ class Lease(Struct, frozen=True):
 
 def is_left(owner_of_lease: str, host: str, runs: Collection[str]) -> bool:
     """Whether a lease may be taken at once: its holder was a process of this machine that has ended, or an attempt of
-    one of these runs at the same host, in place of which this one was ordered. An attempt that is still alive stops at
-    its next command."""
+    one of these runs at the same host, which this run replaces. An attempt that still lives stops at its next
+    command."""
     match = OWNER.fullmatch(owner_of_lease)
     ours = match is not None and match["run"] in runs and match["host"] == of_host(host)
     return ours or ended(owner_of_lease)
@@ -201,9 +201,8 @@ def take(transport: Transport, host: str, run_id: str, earlier_runs: Sequence[st
         left_by = match["owner"]
     if answer.code == _CONTINUED:
         found = f"run {run_id} has ended: run {answer.text.strip()[:100]} continues its work on this host"
-        raise HostError(
-            host, found, "the last run of the rollout", "nothing: what this run was to do is left to that one"
-        )
+        fix = "nothing: what this run was to do is left to that one"
+        raise HostError(host, found, "the last run of the rollout", fix)
     if answer.code == _DAMAGED:
         found = f"the lease {FILE} cannot be read: {answer.text.strip()[:80]!r}"
         raise HostError(host, found, "the lines of a run", f"when no run changes {host}: sudo rm {FILE}, on the host")
@@ -217,14 +216,13 @@ def _await_quiet(transport: Transport, host: str, left_by: str) -> None:
     process = " ".join(match[part] for part in ("run", "user", "pid", "started")) if match else left_by
     answer = transport.run([script(_AWAIT_QUIET, process, timeout_s=_QUIET_S + 30)])[0]
     if answer.code != 0:
-        found = (
-            f"a command of {_holder(match) if match else 'another run'} still runs on it, for more than {_QUIET_S} s"
-        )
+        by = _holder(match) if match else "another run"
+        found = f"a command of {by} still runs on it, for more than {_QUIET_S} s"
         raise HostError(host, found, "the end of that command", "wait for it, then run the same command")
 
 
 def _token(text: str) -> int:
-    """The fencing token that the host says it gave; 0 for another answer."""
+    """The fencing token in the answer of the host; 0 without one."""
     match = re.search(r"^\d{1,16}$", text, re.MULTILINE)
     return int(match[0]) if match else 0
 

@@ -33,15 +33,13 @@ PROGRAMS = shipped_files.folder("onhost")
 
 
 class OnhostProgram(Struct, frozen=True):
-    """A program of onhost/ with its arguments. `limit_s`: the time limit for the whole run. `name`: the name in
-    messages.
+    """A program of onhost/ with its arguments. `limit_s`: the time limit for the whole run. `name`: for messages.
 
-    `folders`: folders on the host; links to their libraries are in LIBRARIES while the program runs, which it gets as
-    --libraries. `afterwards`: a program of onhost/ with its arguments, "" for none, that runs whenever the program has
-    ended, also killed, and once more at the end of its unit; it must do nothing when there is nothing left to do;
-    `at_end` says what it does: `puts 200 W back`. While this machine follows a program it touches the file WATCHED.
-    `watched_s`: a program that ends when nobody has touched that for so long, which it gets as --watched and
-    --watched-s. `incidental`: arguments that do not change what it measures.
+    `folders`: on the host; links to their libraries are in LIBRARIES (--libraries) while the program runs.
+    `afterwards`: a program of onhost/ with its arguments that runs when the program has ended, also killed, and again
+    at the end of its unit, so it must do nothing if nothing is left to do; "" for none. `at_end`: what it does, such as
+    `puts 200 W back`. `watched_s`: the program ends if the file WATCHED, which this machine touches while it follows
+    it, is older (--watched, --watched-s); 0: it does not. `incidental`: arguments that do not change what it measures.
     """
 
     program: str
@@ -68,7 +66,7 @@ class OnhostProgram(Struct, frozen=True):
 
     @property
     def unit_limit_s(self) -> int:
-        """After so long systemd ends it."""
+        """The seconds after which systemd ends its unit."""
         return self.limit_s + 90
 
 
@@ -130,7 +128,7 @@ def run(host_run: HostRun, program: OnhostProgram) -> Iterator[None]:
     """
     transport, token = host_run.transport, secrets.token_hex(8)
     try:
-        stopped = _begun(host_run, program, token)
+        stopped = _begin(host_run, program, token)
         jobs.watch(transport, FOLDER, program.limit_s + 150, program.name, host_run.output_sink(program.name), stopped)
         yield
     finally:
@@ -143,9 +141,9 @@ def run(host_run: HostRun, program: OnhostProgram) -> Iterator[None]:
                 transport.run([end])
 
 
-def _begun(host_run: HostRun, program: OnhostProgram, token: str) -> Callable[[], object]:
-    """Starts the program, or follows the same one that is at work; returns what is to be called while it runs."""
-    started = _started(host_run, program, token)
+def _begin(host_run: HostRun, program: OnhostProgram, token: str) -> Callable[[], object]:
+    """Starts the program, or follows the same one that is at work; returns a function to be called while it runs."""
+    started = _start(host_run, program, token)
     if started.code == _BUSY and (other := ours.of_unit(host_run, UNIT)):
         if other.key == program.key and ours.command_ended(other):
             host_run.note(f"continues {ours.in_words(other)}")
@@ -154,7 +152,7 @@ def _begun(host_run: HostRun, program: OnhostProgram, token: str) -> Callable[[]
                 return ours.countdown(host_run, other)
         else:
             ours.await_end(host_run, other)
-        started = _started(host_run, program, token)
+        started = _start(host_run, program, token)
     if started.code != 0:
         expected, fix = "systemd-run, python3, room in /run", "sudo apt-get install python3; df -h /run"
         if started.code == _BUSY:
@@ -163,7 +161,7 @@ def _begun(host_run: HostRun, program: OnhostProgram, token: str) -> Callable[[]
     return host_run.raise_if_stopped
 
 
-def _started(host_run: HostRun, program: OnhostProgram, token: str) -> Result:
+def _start(host_run: HostRun, program: OnhostProgram, token: str) -> Result:
     owner = run_owner.owner(host_run.options.run_id, host_run.host.name)
     description = own_programs.description(
         program.name, owner, program.unit_limit_s, program.key, program.watched_s, program.at_end

@@ -62,14 +62,17 @@ def plan_steps(
             except Missing as error:
                 missing.update(dict.fromkeys(error.facts))
         if not missing:
-            return _judged_reboot(_unknown_or_failed([planned[number] for number in range(len(steps))]), store, read)
+            return _with_reboot_check(
+                _unknown_or_failed([planned[number] for number in range(len(steps))]), store, read
+            )
         asked.append(", ".join(fact.name for fact in missing))
         read(tuple(missing))
     raise RuntimeError("facts that never settle: " + " | ".join(asked))
 
 
-def _judged_reboot(planned: tuple[PlannedStep, ...], store: FactStore, read: Read) -> tuple[PlannedStep, ...]:
-    """The steps, with a reboot that would lose the host failed; what is not known of that is a warning."""
+def _with_reboot_check(planned: tuple[PlannedStep, ...], store: FactStore, read: Read) -> tuple[PlannedStep, ...]:
+    """The steps; a reboot after which the host could not be reached has failed, and if that is not known it has a
+    warning."""
     at = _reboot_in(planned)
     if at is None:
         return planned
@@ -80,8 +83,8 @@ def _judged_reboot(planned: tuple[PlannedStep, ...], store: FactStore, read: Rea
     faults = [condition for condition in known if condition.state == "fault"][:4]
     unknown = [f"{condition.subject} ({condition.found})" for condition in known if condition.state == "unknown"]
     if faults:
-        words = "; ".join(f"{fault.subject}: {fault.found}" for fault in faults)
-        found = f"the host could not be reached after a boot: {words}"
+        found = "; ".join(f"{fault.subject}: {fault.found}" for fault in faults)
+        found = f"the host could not be reached after a boot: {found}"
         fix = "; ".join(dict.fromkeys(fault.fix for fault in faults))
         error = HostError(step.step.name, found, faults[0].expected, f"{fix}; then run the same command again")
         step = replace(step, status="failed", changes=(), reason=found, error=error, fix=fix)
@@ -92,8 +95,7 @@ def _judged_reboot(planned: tuple[PlannedStep, ...], store: FactStore, read: Rea
 
 
 def _reboot_in(planned: Sequence[PlannedStep]) -> int | None:
-    """The number of the first step that reboots the host, also if only the changes of earlier steps lead to that; None
-    without one."""
+    """The number of the first step that reboots the host, also because of earlier changes; None without one."""
     leads = False
     for number, step in enumerate(planned):
         if any(change.reboot for change in step.changes) or (
@@ -124,7 +126,7 @@ def _plan_step(step: Step, store: Facts) -> PlannedStep:
 
 
 def _may_be_shared(planned: PlannedStep) -> bool:
-    """Whether hosts may share a plan: not one with an error, which is told of its host, and not one of a moment."""
+    """Whether hosts may share a plan: not with an error, which names its host, and not if it depends on the time."""
     return planned.status in ("ok", "pending") and planned.error is None and not planned.step.declared.momentary
 
 

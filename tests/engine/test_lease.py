@@ -134,15 +134,20 @@ def test_a_damaged_token_file_stops_nobody(tmp_path: Path, text: str) -> None:
     assert lease.take(host, "gpu01", "1").token == (8 if text.startswith("7") else 1)
 
 
+def take_elsewhere(host: Host, monkeypatch: pytest.MonkeyPatch) -> lease.Lease:
+    """Returns the lease that run 1 on another machine has taken."""
+    with monkeypatch.context() as patch:
+        patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
+        return lease.take(host, "gpu01", "1")
+
+
 def test_a_second_attempt_takes_the_host_over_and_the_first_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An order that a lost worker had is given to another one, on another machine: nobody there knows whether the first
     still works."""
     host = Host(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
-        first = lease.take(host, "gpu01", "1")
+    first = take_elsewhere(host, monkeypatch)
     second = lease.take(host, "gpu01", "2", ("0", "1"))
     assert second.token > first.token
     with pytest.raises(HostError, match=r"run 2 by .* has taken this host"):
@@ -205,9 +210,7 @@ def test_another_run_and_another_name_of_the_host_wait(
 ) -> None:
     """Two names of one machine in one rollout must not take it from each other."""
     host = Host(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
-        lease.take(host, "gpu01", "1")
+    take_elsewhere(host, monkeypatch)
     with pytest.raises(HostError, match=r"run 1 by .*@elsewhere is changing it"):
         lease.take(host, name, "2", runs)
 
@@ -217,4 +220,3 @@ def test_two_names_of_one_machine_wait_for_each_other_in_one_process_too(tmp_pat
     lease.take(host, "gpu01", "1")
     with pytest.raises(HostError, match=r"run 1 by .* is changing it"):
         lease.take(host, "gpu02", "1")
-    lease.take(host, "gpu01", "1").renew()

@@ -13,8 +13,8 @@ from rigwright.core.desired import Cuda, Driver, Limits, variable_names, variabl
 from rigwright.core.errors import InputError
 from rigwright.engine import parameters, playbook, plugins
 from rigwright.engine.host_variables import of_host
-from rigwright.engine.playbook import BoundPlaybook
 from rigwright.inventory.model import Host
+from tests.engine.test_playbook import CHECKS, PLAY, Project
 from tests.paths import files
 
 HOSTS = """\
@@ -26,39 +26,19 @@ gpu:
     servbadge: {rig: servbadge, kernel_cmdline: [iommu=pt]}
     plain: {}
 """
-TASKS = "- name: A play\n  hosts: gpu\n  tasks:\n"
-CHECKS = "- name: A play\n  hosts: gpu\n  checks:\n"
-
-
-class Project:
-    """A folder with an inventory and one playbook."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / "p.yml"
-        (folder / "hosts.yml").write_text(HOSTS, encoding="utf-8")
-
-    def bind(self, text: str, host: str = "servbadge") -> BoundPlaybook:
-        """Returns the playbook's steps and checks for a host."""
-        self.path.write_text(text, encoding="utf-8")
-        found = inventory.read(self.folder / "hosts.yml")
-        return playbook.bind(self.path, found, found.hosts[host])
-
-    def step(self, task: str, host: str = "servbadge", play: str = TASKS) -> Mapping[str, Any]:
-        """Returns the parameters of the only step of a play with this task."""
-        return self.bind(play + task, host).steps[0].parameters
-
-    def refused(self, text: str, host: str = "servbadge") -> InputError:
-        """Returns the error of a playbook."""
-        with pytest.raises(InputError) as caught:
-            self.bind(text, host)
-        return caught.value
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """Returns an empty project with two hosts, of which one has a rig."""
-    return Project(tmp_path)
+    made = Project(tmp_path)
+    made.hosts(HOSTS)
+    return made
+
+
+def given(project: Project, task: str, host: str = "servbadge", play: str = PLAY) -> Mapping[str, Any]:
+    """Returns the parameters of the only step of a play with this task."""
+    return project.bind(play + task, host).steps[0].parameters
 
 
 # --- precedence of values
@@ -72,45 +52,42 @@ def test_a_check_without_parameters_is_a_whole_task(project: Project) -> None:
 
 @pytest.mark.parametrize("written", ["", " {}", " null"])
 def test_the_host_gives_what_the_task_does_not(project: Project, written: str) -> None:
-    found = project.step(f"    - limits.boot:{written}\n")
+    found = given(project, f"    - limits.boot:{written}\n")
     assert (found["limits"], found["expected_gpus"]) == (Limits(power_limit_w=200), 4)
 
 
-def test_the_task_comes_before_the_host(project: Project) -> None:
-    found = project.step("    - limits.applied: {limits: {power_limit_w: 150}}\n")
+def test_the_task_comes_before_the_host_also_with_null(project: Project) -> None:
+    found = given(project, "    - limits.applied: {limits: {power_limit_w: 150}}\n")
     assert found["limits"] == Limits(power_limit_w=150)
-
-
-def test_the_task_may_give_nothing_in_place_of_the_host_s(project: Project) -> None:
     (check,) = project.bind(CHECKS + "    - pcie.links: {rig: null}\n").checks
     assert check.parameters["rig"] is None
 
 
 def test_the_default_counts_where_neither_gives_one(project: Project) -> None:
-    found = project.step("    - limits.boot:\n", "plain")
+    found = given(project, "    - limits.boot:\n", "plain")
     assert set(found) == {"limits"}, "rig, slots and expected_gpus are left to the operation's defaults"
-    assert project.step("    - grub.cmdline:\n", "plain") == {}
-    assert project.step("    - grub.cmdline:\n") == {"kernel_cmdline": ("iommu=pt",)}
+    assert given(project, "    - grub.cmdline:\n", "plain") == {}
+    assert given(project, "    - grub.cmdline:\n") == {"kernel_cmdline": ("iommu=pt",)}
 
 
 def test_other_parameters_are_beside_those_of_the_host(project: Project) -> None:
-    found = project.step("    - preflight.passed: {free_mib: {/: 1}}\n")
+    found = given(project, "    - preflight.passed: {free_mib: {/: 1}}\n")
     assert found == {"free_mib": {"/": 1}, "driver": Driver("535")}
 
 
 def test_vars_of_play_and_task_come_before_the_inventory_s(project: Project) -> None:
     play = "- name: A play\n  hosts: gpu\n  vars: {driver: {branch: '550'}, number: 1}\n  tasks:\n"
-    assert project.step("    - driver.held:\n", play=play)["driver"] == Driver("550")
+    assert given(project, "    - driver.held:\n", play=play)["driver"] == Driver("550")
     task = "    - driver.held:\n      vars: {driver: {branch: '560'}}\n"
-    assert project.step(task, play=play)["driver"] == Driver("560")
-    assert project.step("    - driver.held: {driver: '{{ driver }}'}\n", play=play)["driver"] == Driver("550")
+    assert given(project, task, play=play)["driver"] == Driver("560")
+    assert given(project, "    - driver.held: {driver: '{{ driver }}'}\n", play=play)["driver"] == Driver("550")
 
 
 def test_a_rig_of_vars_brings_its_number_of_gpus(project: Project) -> None:
     task = "    - limits.boot:\n      vars: {rig: rig-3090}\n"
-    known = playbook.of_host(inventory.read(project.folder / "hosts.yml").hosts["plain"], Path())
+    known = playbook.of_host(inventory.read(project.folder / "inventory").hosts["plain"], Path())
     assert known.rig is None
-    found = project.step(task, "plain")
+    found = given(project, task, "plain")
     assert found["expected_gpus"] > 1
 
 
@@ -118,23 +95,23 @@ def test_the_inventory_may_say_how_many_gpus_are_expected(project: Project) -> N
     text = HOSTS.replace("plain: {}", "plain: {expected_gpus: 2}").replace(
         "rig: servbadge,", "rig: servbadge, expected_gpus: 3,"
     )
-    (project.folder / "hosts.yml").write_text(text, encoding="utf-8")
-    assert [project.step("    - limits.boot:\n", host)["expected_gpus"] for host in ("plain", "servbadge")] == [2, 3]
+    project.hosts(text)
+    assert [given(project, "    - limits.boot:\n", host)["expected_gpus"] for host in ("plain", "servbadge")] == [2, 3]
 
 
 def test_a_mistake_in_vars_is_named_at_their_line(project: Project) -> None:
-    error = project.refused(TASKS + "    - driver.held:\n      vars:\n        driver: '535'\n")
+    error = project.refused(PLAY + "    - driver.held:\n      vars:\n        driver: '535'\n")
     assert (error.where, error.found) == (f"{project.path}:6", "'driver' is '535'")
 
 
 def test_the_values_of_a_host_are_made_once(project: Project) -> None:
     """Every step gets the same object, because binding many hosts in one process must be fast."""
-    one, two = project.bind(TASKS + "    - driver.held:\n    - driver.installed:\n").steps
+    one, two = project.bind(PLAY + "    - driver.held:\n    - driver.installed:\n").steps
     assert one.parameters["driver"] is two.parameters["driver"]
 
 
 def test_the_bound_playbook_has_what_the_host_should_be(project: Project) -> None:
-    desired = project.bind(TASKS + "    - apt.clean:\n").desired
+    desired = project.bind(PLAY + "    - apt.clean:\n").desired
     assert (desired.rig, desired.driver, desired.cuda, desired.expected_gpus) == ("servbadge", Driver("535"), None, 4)
 
 
@@ -162,7 +139,7 @@ def test_no_task_gives_what_the_run_gives(project: Project) -> None:
 
 
 def test_a_required_variable_that_the_host_does_not_have(project: Project) -> None:
-    error = project.refused(TASKS + "    - apt.clean:\n    - cuda.held:\n", "plain")
+    error = project.refused(PLAY + "    - apt.clean:\n    - cuda.held:\n", "plain")
     assert str(error) == (
         f"{project.path}:5: cuda.held needs 'cuda': neither the task nor host plain in the inventory has it\n"
         "  expected: the variable cuda in the inventory, or cuda: ... in the task\n"
@@ -171,18 +148,11 @@ def test_a_required_variable_that_the_host_does_not_have(project: Project) -> No
 
 
 def test_a_required_parameter_that_is_no_variable(project: Project) -> None:
-    error = project.refused(TASKS + "    - apt.packages:\n")
+    error = project.refused(PLAY + "    - apt.packages:\n")
     assert str(error) == (
         f"{project.path}:4: apt.packages lacks 'names'\n"
         "  expected: names: ...\n"
         "  fix:      add `names: ...` below apt.packages; docs/reference/operations.md and checks.md describe all parameters"
-    )
-
-
-def test_a_misspelt_parameter(project: Project) -> None:
-    error = project.refused(CHECKS + "    - pcie.links:\n        slot: {}\n")
-    assert str(error) == (
-        f"{project.path}:5: unknown parameter of pcie.links 'slot'; did you mean 'slots'?\n  expected: one of rig, slots"
     )
 
 
@@ -203,7 +173,7 @@ def test_a_misspelt_parameter(project: Project) -> None:
     ],
 )
 def test_a_value_of_the_wrong_type(project: Project, task: str, line: int, message: str) -> None:
-    assert str(project.refused(TASKS + f"    - {task}\n")) == f"{project.path}:{line}: {message}"
+    assert str(project.refused(PLAY + f"    - {task}\n")) == f"{project.path}:{line}: {message}"
 
 
 # --- the rule holds for every operation and check

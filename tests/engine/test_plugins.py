@@ -8,12 +8,8 @@ import pkgutil
 
 import pytest
 
-from rigwright import checks, operations
+from rigwright import operations
 from rigwright.engine import plugins
-from rigwright.facts.nccl import nccl_tests as nccl_programs
-from rigwright.features.nodes import training_facts as node_training
-from rigwright.features.stress import facts as stress
-from rigwright.features.training_smoke import facts as training_smoke
 
 
 @pytest.mark.parametrize(
@@ -58,11 +54,6 @@ def _operations(flag: str) -> set[str]:
     return {name for name in known if getattr(operations.declared(name), flag)}
 
 
-def _checks(flag: str) -> set[str]:
-    known = plugins.known("checks")
-    return {name for name in known if getattr(checks.declared(name), flag)}
-
-
 def test_what_operations_declare() -> None:
     """A change of only a pin or a hold does not repeat the peer-to-peer test."""
     assert _operations("reboots") == {"gpu.ecc", "gpu.mig", "reboot.if_needed", "rollback.rebooted"}
@@ -85,31 +76,4 @@ def test_what_operations_declare() -> None:
         "driver.reloaded",
         "rollback.module_built",
         "rollback.package_versions",
-    }
-
-
-def test_what_checks_declare() -> None:
-    assert _checks("active") == {"p2p.ran", "p2p.copies", "p2p.collective", "p2p.scaling", "p2p.settings"}
-    assert _checks("gpu_health") == {
-        "health.recovered",
-        "health.memory",
-        "health.not_throttled",
-        "health.heat",
-        "health.xids",
-    }
-    assert _checks("replaces") == {"p2p.settings"}
-    loads = {name for name in _checks("needs") if name.startswith("load.")}
-    assert loads == {
-        f"load.{name}"
-        for name in ("supplied", "survived", "exact", "cool", "speed", "as_model", "as_before", "copies", "counters")
-    }
-    needs = {name: checks.declared(name) for name in _checks("needs")}
-    assert {name: found and found.needs for name, found in needs.items()} == {
-        "nccl_programs.nccl_tests": nccl_programs.nccl_tests,
-        **dict.fromkeys(loads, stress.measured),
-        **dict.fromkeys(
-            ("training_smoke.torch", "training_smoke.learned", "training_smoke.transport", "training_smoke.speed"),
-            training_smoke.trained,
-        ),
-        **dict.fromkeys(("nodes.all_reduce", "nodes.trained", "nodes.speed"), node_training.trained),
     }

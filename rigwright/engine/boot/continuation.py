@@ -1,7 +1,7 @@
 """A command that changes the machine it runs on goes on after that machine's reboot.
 
 Before the reboot a unit of systemd is enabled that starts the same command again, as the same user and in the same
-folder. The unit counts its boots, tells how the command ended (the next login, `plan`), and removes itself.
+folder. The unit counts its boots, reports how the command ended (at the next login and in `plan`), and removes itself.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from rigwright.inventory.secret_sources import PASSWORD_VARIABLE
 from rigwright.ssh.local import identifiers
 
 MOST_BOOTS = 3
-"""After so many boots the command is given up: one for the change, one back from a boot that was not healthy, one to
-spare."""
+"""The command ends after so many boots: one for the change, one back from a boot that was not healthy, one spare."""
 DELAY_S = 10
-"""The seconds from the order to the reboot, in which this run ends and writes its history."""
+"""The seconds from the order to the reboot. This run ends in that time, and writes its history."""
 VARIABLE = "RIGWRIGHT_CONTINUES"
 """The variable of the environment that says that this process goes on after a reboot."""
 
@@ -38,7 +37,7 @@ _KEPT = (
     "HOME", "USER", "LOGNAME", "PATH", "LANG", "TZ", "SUDO_USER", "SUDO_UID", "SUDO_GID", "XDG_STATE_HOME", "XDG_CONFIG_HOME",
     "RIGWRIGHT_INVENTORY", PASSWORD_VARIABLE,
 )  # fmt: skip
-"""The variables of the environment that the command gets after the reboot: none that may have a secret."""
+"""The environment variables that the command gets after the reboot. They have no secrets."""
 
 _PUT = """
 set -e; umask 022; mkdir -p -m 755 "${1%/*}"
@@ -92,37 +91,33 @@ def require_possible(run: HostRun, due: bool) -> None:
         if due:
             raise _ends_with_it(name)
         return
-    again = "; then the same command"
     release = Path("/proc/sys/kernel/osrelease").read_text(encoding="ascii", errors="replace")
     if "microsoft" in release.lower():
-        fix = "provision a machine that boots Linux itself"
-        raise HostError(
-            name,
+        found, fix = (
             "it is a WSL guest, whose kernel and driver are those of Windows",
-            "Ubuntu or Debian on a machine",
-            fix,
+            "provision a machine that boots Linux",
         )
+        raise HostError(name, found, "Ubuntu or Debian on a machine", fix)
     if not Path("/run/systemd/system").is_dir():
         found = "systemd is not its init (a container?), so that nothing can go on after its reboot"
         raise HostError(name, found, "a machine that boots with systemd", "run it on the machine itself")
     if os.geteuid() != 0 and not _sudo_without_password():
+        found = "nobody can type the sudo password after its reboot"
         fix = "run it with sudo, as root; or sudo without a password for this user, in /etc/sudoers.d"
-        raise HostError(
-            name, "nobody can type the sudo password after its reboot", "root, or sudo without a password", fix
-        )
+        raise HostError(name, found, "root, or sudo without a password", fix)
     paths = [sys.executable, *map(str, (Path.cwd(), Path(rigwright.__file__).parent))]
     answer = run.transport.run([script(_PERMANENT, *paths, reads=True)])[0]
     if lines := answer.lines:
         place, _, path = one_line(lines[0]).partition(" ")
         found = f"{path} is not there after a reboot: it is on {place}, which no boot mounts by itself"
-        fix = f"put rigwright on a file system that /etc/fstab mounts, such as /opt{again}"
+        fix = "put rigwright on a file system that /etc/fstab mounts, such as /opt; then the same command"
         raise HostError(name, found, "a program that is there after the reboot", fix)
 
 
 def arm(run: HostRun, templates: Templates, why: str, wait_s: float) -> tuple[Command, ...]:
-    """The commands after which the next boot goes on with this command. Raises HostError after MOST_BOOTS boots.
+    """The commands after which the next boot continues this command. Raises HostError after MOST_BOOTS boots.
 
-    `why`: what the reboot is for. `wait_s`: so long at most the command waits until the boot is complete.
+    `why`: the reason for the reboot. `wait_s`: the longest wait of the command until the boot is complete.
     """
     if not run.options.restart:
         raise _ends_with_it(run.host.name)
@@ -157,8 +152,8 @@ def state(run: HostRun) -> Continuation | None:
     """The continuation on the machine now; None also where it cannot be read."""
     run.store.forget()
     run.read_unknown((continuation,))
-    found = run.store.known[continuation]
-    return found if isinstance(found, Continuation) else None
+    value = run.store.known[continuation]
+    return value if isinstance(value, Continuation) else None
 
 
 def clear() -> Command:
@@ -166,13 +161,13 @@ def clear() -> Command:
     return script(_CLEAR, timeout_s=60)
 
 
-def message(found: object) -> str:
-    """What `plan` says of the continuation; "" for nothing."""
-    if not isinstance(found, Continuation):
+def message(last: Continuation | None) -> str:
+    """What `plan` says about the continuation; "" without one."""
+    if last is None:
         return ""
-    if found.armed:
+    if last.armed:
         return f"a provision goes on after a reboot and has not ended: sudo journalctl -u {UNIT_NAME}"
-    return f"run {found.run} went on after its reboot: {found.how}, {found.at} (sudo less {LOG})"
+    return f"run {last.run} went on after its reboot: {last.how}, {last.at} (sudo less {LOG})"
 
 
 def _put(path: str, text: str, mode: str) -> Command:
@@ -189,9 +184,8 @@ def _command_line(words: Sequence[str], run_id: str) -> str:
 
 def _sudo_without_password() -> bool:
     """Whether sudo needs no password, also without one that it remembers."""
+    sudo = ("sudo", "-k", "-n", "true")
     try:
-        return (
-            subprocess.run(["sudo", "-k", "-n", "true"], capture_output=True, timeout=30, check=False).returncode == 0
-        )
+        return subprocess.run(sudo, capture_output=True, timeout=30, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -1,8 +1,7 @@
-"""A reboot that a run ordered, recorded on this machine: the next command waits for the host and does not call it
-unreachable.
+"""A reboot that a run ordered, recorded on this machine: the next command waits for the host.
 
-The record is written before the order and removed when the host is back, so that a run that was killed between the two
-leaves it. It counts until the host should have been back.
+The record is written before the order and removed when the host is back, so a run that was killed in between leaves it.
+It counts until the host should be back.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable, UsageError
 from rigwright.core.files import state_dir
 from rigwright.core.numbers import count
-from rigwright.engine.boot.wait import SETTLES_S, Sightings
+from rigwright.engine.boot.wait import SETTLES_S, UP_S, Sightings, systemd_up
 from rigwright.engine.events import Note
 from rigwright.engine.host_run import EventSink, HostRun
 from rigwright.facts.kernel import command_line
@@ -27,12 +26,11 @@ from rigwright.inventory.model import Host
 
 DELAY_S = 1
 LONGEST_S = 3600
-"""A record that says that the host may be away for longer is not believed: this machine's clock was changed."""
+"""A record with a longer time does not count: this machine's clock was changed."""
 _UNIT = "rigwright-reboot"
-_BOOTED = script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)
 ORDER_S = 10.0
-"""The commands of a killed run go on on the host: so long after its record they may still give the order. Assumed; on
-lab hosts it takes less than a second."""
+"""The commands of a killed run continue on the host and may give the order so long after the record. Assumed; on lab
+hosts it takes less than a second."""
 _ROOT = script(":", reads=True)
 _GOES_DOWN = script(
     f"""cat /proc/sys/kernel/random/boot_id
@@ -43,8 +41,7 @@ _GOES_DOWN = script(
 
 
 def order(run_id: str, delay_s: int = DELAY_S) -> Command:
-    """A command that reboots the host a second later, or after `delay_s`, so that the connection can be closed
-    before."""
+    """A command that reboots the host after `delay_s` seconds, so that the connection can be closed before."""
     delay = (f"--on-active={delay_s}s", "--timer-property=AccuracySec=100ms")
     return Command(("systemd-run", "--quiet", "--collect", f"--unit={_UNIT}-{run_id}", *delay, "systemctl", "reboot"))
 
@@ -58,17 +55,11 @@ class _Record(Struct, frozen=True):
     at: float
     until: float
 
-    @property
-    def may_follow(self) -> bool:
-        """Whether the order may still come."""
-        return 0 <= time.time() - self.at < ORDER_S
-
 
 def record(host: Host, run_id: str, boot: str, limit_s: float) -> None:
-    """Records that the run orders a reboot of the host with that boot id, which should answer again within `limit_s`
-    seconds.
+    """Records that the run orders a reboot of the host with that boot id, which should answer within `limit_s` seconds.
 
-    Without a state directory nothing is recorded: it only spares the next command an error.
+    Without a state directory nothing is recorded, and the next command calls the host unreachable.
     """
     at = time.time()
     text = json.dumps({"address": host.address, "run": run_id, "boot": boot, "at": at, "until": at + limit_s})
@@ -83,22 +74,22 @@ def forget(host: Host) -> None:
 
 
 def connect(run: HostRun, tell: EventSink) -> None:
-    """Connects to the host; waits for one that a run has rebooted, and says what it sees. Raises Unreachable,
+    """Connects to the host; waits for a host that a run has rebooted, and notes what it sees. Raises Unreachable,
     HostError, Interrupted."""
     recorded = _recorded(run.host)
     if recorded is None:
         run.transport.connect()
         return
     name, sightings = run.host.name, Sightings(lambda text: tell(Note(run.host.name, text)))
-    told, refused_at, late = False, 0.0, False
+    announced, refused_at, late = False, 0.0, False
     while (away := _why_away(run, recorded)) is not None:
         refused_at = (refused_at or time.time()) if away.is_settled else 0.0
         if away.error and (late or (refused_at and time.time() - refused_at >= SETTLES_S)):
             raise away.error
         if late:
             break
-        if not told:
-            told = True
+        if not announced:
+            announced = True
             minutes = count(max(1, round((recorded.until - time.time()) / 60)), "minute")
             tell(Note(name, f"run {recorded.run} reboots it; waiting up to {minutes} until it is back"))
         sightings.add(away.text, lambda: f"; waiting up to {max(0.0, recorded.until - time.time()):.0f} s more")
@@ -106,15 +97,14 @@ def connect(run: HostRun, tell: EventSink) -> None:
         run.raise_if_stopped()
         time.sleep(1 if away.error is None or isinstance(away.error, Unreachable) else 5)
         late = time.time() >= recorded.until
-    if told:
+    if announced:
         with run.transport.looking(as_user=True):
-            run.transport.run([_BOOTED])
+            run.transport.run([systemd_up(UP_S)])
     forget(run.host)
 
 
 class _Away(Struct, frozen=True):
-    """Why a host is not back yet; `error`: what a look ended with. `is_settled`: the host is up, and it is no boot that
-    goes back by itself."""
+    """Why a host is not back yet. `error`: of the look. `is_settled`: the host is up, in a boot that stays."""
 
     text: str
     error: RigwrightError | None = None
@@ -122,14 +112,13 @@ class _Away(Struct, frozen=True):
 
 
 def _why_away(run: HostRun, recorded: _Record) -> _Away | None:
-    """Why the host is not back, None if it is: a boot that does not end runs, and gives root where nobody can be asked
-    for a password."""
+    """Why the host is not back; None if it is: a boot that stays runs, and gives root if nobody can type a password."""
     transport, in_trial = run.transport, False
     try:
         with transport.looking(as_user=True):
             transport.connect()
             answer, line = transport.run([_GOES_DOWN, command_line.command], together=True)
-        if answer.code == 0 or (answer.text.strip() == recorded.boot and recorded.may_follow):
+        if answer.code == 0 or (answer.text.strip() == recorded.boot and 0 <= time.time() - recorded.at < ORDER_S):
             return _Away("it has not gone down yet")
         in_trial = f" rigwright.trial={recorded.run} " in line.text
         if run.options.root and transport.ask_password is None:
@@ -142,11 +131,11 @@ def _why_away(run: HostRun, recorded: _Record) -> _Away | None:
 
 
 def _recorded(host: Host) -> _Record | None:
-    """The record of the host; None when it has none that counts."""
+    """The record of the host; None if it has none that counts."""
     try:
-        found = json.loads(_path(host).read_text(encoding="utf-8"))
-        address = str(found["address"])
-        recorded = _Record(str(found["run"]), str(found["boot"]), float(found["at"]), float(found["until"]))
+        row = json.loads(_path(host).read_text(encoding="utf-8"))
+        address = str(row["address"])
+        recorded = _Record(str(row["run"]), str(row["boot"]), float(row["at"]), float(row["until"]))
     except (OSError, UsageError, ValueError, KeyError, TypeError):
         return None
     return recorded if address == host.address and 0 < recorded.until - time.time() < LONGEST_S else None

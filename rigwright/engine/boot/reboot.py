@@ -14,7 +14,7 @@ from rigwright.engine import leased_commands
 from rigwright.engine.boot import continuation
 from rigwright.engine.boot import order as reboot_order
 from rigwright.engine.boot.trial import Trials
-from rigwright.engine.boot.wait import BootWait, Tried
+from rigwright.engine.boot.wait import UP_S, BootWait, Tried
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.lease import Lease
 from rigwright.engine.plan import PlannedStep
@@ -24,8 +24,6 @@ from rigwright.facts.boot import trial as trial_facts
 from rigwright.facts.boot.continuation import UNIT_NAME
 from rigwright.operations.trial import taken_away
 
-UP_S = 240.0
-"""The longest wait for the start of systemd after a boot that stays."""
 READY_S, LOOK_EVERY_S = 120.0, 5.0
 """The longest wait, after that, until a step is ok: a driver may load after systemd reports that the boot is
 complete."""

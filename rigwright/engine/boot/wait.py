@@ -24,25 +24,31 @@ from rigwright.facts.kernel import TRIAL_WORDS
 from rigwright.ssh.transport import Transport
 
 LOGIN_S = 10.0
-"""A look waits so long for a login."""
+"""The longest wait of one look for a login."""
 MOST_PAUSE_S = 10.0
-"""After a refusal the next look comes later each time, but not later than this: sshd locks out who is refused too
+"""The longest pause between two looks. After each refusal it is longer: sshd locks out a user who is refused too
 often."""
-NOTE_S = 20.0
-"""After so long a wait says again what it sees; a look may take LOGIN_S more, so that something is said every 30
-seconds."""
+NOTE_EVERY_S = 20.0
+"""A wait repeats its message so often; a look may take LOGIN_S more, so there is a message every 30 seconds."""
 BRIEF_S = 5.0
-"""What is seen for a shorter time is not said: a shutdown shows much that means nothing."""
+"""What is seen for a shorter time is not noted: a shutdown shows much that means nothing."""
 SETTLES_S = 120.0
-"""So long root may be refused in a boot that stays, until that is an error: a rule of sudo may come from the
+"""Root may be refused for so long in a boot that stays, until that is an error: a rule of sudo may come from the
 network."""
 GOES_DOWN_S = 150
-"""So long a host may take to go down at the end of a boot that is tried: its unit asks twice, and then forces it."""
+"""The longest time in which a host goes down at the end of a boot that is tried: its unit asks twice, then forces it."""
+UP_S = 240.0
+"""The longest wait for the start of systemd after a boot that stays."""
 
 _READ = (
     system.boot_id.command,
     script("cut -d' ' -f1 /proc/uptime; head -c 4096 /proc/cmdline", reads=True, timeout_s=20),
 )
+
+
+def systemd_up(within_s: float) -> Command:
+    """The command that waits until the start of systemd is complete, `within_s` seconds at most."""
+    return script(f"timeout {within_s:g} systemctl is-system-running --wait || :", timeout_s=within_s + 10)
 
 
 class Boot(Struct, frozen=True):
@@ -56,7 +62,7 @@ class Boot(Struct, frozen=True):
 class Look(Struct, frozen=True):
     """What one look at a host showed.
 
-    `refusal`: why root did not answer; None: it did. `boot`: the boot that runs; None where nobody could log in.
+    `refusal`: why root did not answer; None if it did. `boot`: the boot that runs; None if nobody could log in.
     `results`: of the commands that were run as root.
     """
 
@@ -66,12 +72,12 @@ class Look(Struct, frozen=True):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the host was there, and let nobody in or gave no root."""
+        """Whether the host answered, and refused the login or root."""
         return isinstance(self.refusal, (HostError, HostKeyRefused, LoginRefused))
 
 
 def look(transport: Transport, commands: Sequence[Command] = ()) -> Look:
-    """Logs in to a host anew, and runs commands as root; asks nobody for a password. Raises Interrupted."""
+    """Logs in to a host again, and runs commands as root; asks nobody for a password. Raises Interrupted."""
     with transport.looking():
         try:
             transport.connect(LOGIN_S)
@@ -87,7 +93,7 @@ def look(transport: Transport, commands: Sequence[Command] = ()) -> Look:
 
 
 def _boot(answers: Sequence[Result]) -> Boot | None:
-    """The boot that the answers to _READ tell of; None where they tell none."""
+    """The boot in the answers to _READ; None if they have none."""
     boot_id, _, more = "\n".join(answer.text.strip() for answer in answers[: len(_READ)]).partition("\n")
     up_s, _, command_line = more.partition("\n")
     tried = TRIAL_WORDS.search(command_line)
@@ -96,8 +102,8 @@ def _boot(answers: Sequence[Result]) -> Boot | None:
 
 
 class Tried(Struct, frozen=True):
-    """A boot that is tried once: by which run, within how many seconds it must be confirmed, and how long a boot may
-    take."""
+    """A boot that is tried once: the run that tries it, the seconds within which it must be confirmed, and the longest
+    time of a boot."""
 
     run: str
     confirm_within_s: int
@@ -105,13 +111,12 @@ class Tried(Struct, frozen=True):
 
     @property
     def limit_s(self) -> int:
-        """The seconds within which the host answers after the reboot: it may boot twice, and nobody may see it in
-        between."""
+        """The seconds within which the host answers after the reboot: it may boot twice before a look succeeds."""
         return 2 * self.boot_s + self.confirm_within_s + GOES_DOWN_S
 
 
 class Sightings:
-    """What a wait has seen since `began`. `note` says a line to the user."""
+    """What a wait has seen since `began`. `note` shows a line to the user."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self.note = note
@@ -126,12 +131,12 @@ class Sightings:
         self._noted, self._noted_at = "", self.began
 
     def add(self, text: str, rest: Callable[[], str]) -> None:
-        """Adds what a look showed; says it, and the rest, when it is new and lasts, and every NOTE_S seconds."""
+        """Adds what a look showed; notes it, and the rest, when it is new and lasts, and every NOTE_EVERY_S seconds."""
         now = time.monotonic()
         if text != self._text:
             self._text, self._since = text, self.looked_at
         lasts = now - self._since >= BRIEF_S
-        if (text != self._noted and lasts) or now - self._noted_at >= NOTE_S:
+        if (text != self._noted and lasts) or now - self._noted_at >= NOTE_EVERY_S:
             self._noted, self._noted_at = text, now
             self.note(f"waiting for it to come back, {now - self.began:.0f} s so far: {text}{rest()}")
         self.looked_at = now
@@ -150,7 +155,7 @@ class Sightings:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """One sentence about what kept the controller out: what the host refused, or else what was seen longest; () for
+        """One sentence about what kept the controller out: the refusals, or otherwise what was seen longest; () for
         nothing."""
         lasting = [text for text, seen_s in self.seconds.items() if seen_s >= BRIEF_S]
         lasting.sort(key=lambda text: -self.seconds[text])
@@ -194,7 +199,9 @@ class BootWait:
             self._time(now.boot)
             if self._is_back(now):
                 try:
-                    self._await_systemd(up_s)
+                    self.run.note(f"back after {time.monotonic() - self.seen.began:.0f} s")
+                    self.run.store.forget()
+                    self.run.transport.run([systemd_up(up_s)])
                     return () if self._is_tried(now.boot) else self.seen.reasons
                 except (Unreachable, NoRoot) as error:
                     now = Look(error, now.boot)
@@ -229,14 +236,8 @@ class BootWait:
         """Whether root answers in another boot than before."""
         return seen.refusal is None and self._is_other(seen.boot)
 
-    def _await_systemd(self, up_s: float) -> None:
-        self.run.note(f"back after {time.monotonic() - self.seen.began:.0f} s")
-        self.run.store.forget()
-        up = script(f"timeout {up_s:g} systemctl is-system-running --wait || :", timeout_s=up_s + 10)
-        self.run.transport.run([up])
-
     def _learn(self, seen: Look) -> None:
-        """Takes in what a look has shown, and says it."""
+        """Records and notes what a look has shown."""
         boot = seen.boot
         text = one_line(seen.refusal.brief)[:160] if seen.refusal else "it answers"
         if boot and boot.boot_id == self.before:
@@ -247,7 +248,7 @@ class BootWait:
         self.seen.add(f"the new boot runs, and {text}" if self._is_tried(boot) else text, self._rest)
 
     def _time(self, boot: Boot | None) -> None:
-        """Takes in until when the boot runs that was seen."""
+        """Records until when the boot that was seen can run."""
         now = time.monotonic()
         if boot and boot.boot_id == self.before:
             return
@@ -259,7 +260,7 @@ class BootWait:
             self.stays = boot.boot_id, now
 
     def _rest(self) -> str:
-        """How the wait goes on, to follow what it sees."""
+        """The end of a note: how the wait goes on."""
         now = time.monotonic()
         left = f"waiting up to {max(0.0, self.ends_at - now):.0f} s more"
         if self.tried is None:
