@@ -15,7 +15,7 @@ from rigwright.catalogue.loader import document, record
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import cached_on_disk, read_or_make
 from rigwright.core.once import once
-from rigwright.core.schema import PciId, Release
+from rigwright.core.schema import BusId, PciId, Release
 
 Architecture = Literal["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"]
 Verb = Literal["application", "locked_graphics", "locked_memory"]
@@ -236,3 +236,9 @@ def _model_of(device_id: str) -> Model | None:
             if device_id in candidate.pci_ids:
                 return candidate
     return None
+
+
+def setting_names(known: Model | None, at: str, uuid: str, slots: Mapping[BusId, str] | None) -> tuple[str, str, str]:
+    """The names by which the inventory may set something for a GPU, the least specific first: model, position, UUID.
+    `at`: its bus id."""
+    return known.key if known else "", (slots or {}).get(BusId(at), ""), uuid

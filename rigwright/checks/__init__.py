@@ -1,8 +1,4 @@
-"""Checks: pure functions from facts and parameters to findings. They change nothing.
-
-A playbook names one as MODULE.FUNCTION. Its first parameter is `facts`; the others are keyword parameters. The
-decorator `check` declares what the engine has to know of it.
-"""
+"""Checks: pure functions from facts and keyword parameters to findings. A playbook names one as MODULE.FUNCTION."""
 
 from __future__ import annotations
 
@@ -18,8 +14,8 @@ from rigwright.facts import Fact
 
 Verdict = Literal["pass", "info", "warn", "fail", "unknown"]
 Source = Literal["", "rig", "inventory", "catalogue", "host", "peers", "past"]
-"""Where the expected value comes from: the rig, the inventory, the catalogue's data on a model, another value of the
-same host (the port above a GPU, the other version numbers), the other GPUs, or the host's last good run."""
+"""The origin of the expected value: the rig, the inventory, the catalogue, another value of the same host, the other
+GPUs, or the host's last good run."""
 
 AGAIN = "fix the findings above, then run it again"
 """The fix of a check that could not run because of another failure."""
@@ -29,12 +25,8 @@ VERDICTS: tuple[Verdict, ...] = ("fail", "unknown", "warn", "info", "pass")
 
 
 class Finding(Struct, frozen=True):
-    """The result of a check for one subject: what it saw, what was expected and who says so, and the fix (a command or
-    a hardware fix).
-
-    `check` is MODULE.FUNCTION; the decorator sets it. `cause` names the most likely cause first. `symptom` is the
-    catalogue's key, "" where the catalogue has none.
-    """
+    """The result of a check for one subject. `cause`: the most likely one first. `fix`: a command, or what to do with
+    the hardware. `symptom`: a key of the catalogue. `check`: MODULE.FUNCTION, which the decorator sets."""
 
     subject: str
     verdict: Verdict
@@ -50,7 +42,6 @@ class Finding(Struct, frozen=True):
 _Check = Callable[..., Iterator[Finding]]
 F = TypeVar("F", bound=_Check)
 
-
 _DECLARATIONS: dict[str, Declaration] = {}
 declared = _DECLARATIONS.get
 """The declaration of MODULE.FUNCTION; None if its module is not imported or declares no such function."""
@@ -59,13 +50,13 @@ declared = _DECLARATIONS.get
 class Declaration(Struct, frozen=True, kw_only=True):
     """What a check declares; `check` is the decorator.
 
-    `active`: it judges what the peer-to-peer test measured, so only a run with that test can answer it.
-    `needs`: a fact without which it cannot be answered, read only after the program of that fact has run on request.
-    `replaces`: a check that it replaces where both can be answered.
+    `active`: it needs the measurements of the peer-to-peer test, so only a run with that test runs it.
+    `needs`: a fact whose program runs on request only; without that fact the check does not run.
+    `replaces`: a check that does not run where this one does.
     `gpu_health`: it judges the present state of the GPUs, so `fleet.check` runs it on every host.
     `follows`: symptoms, groups of symptoms ("ecc.") and checks whose findings explain a finding of this check on the
-    same GPU, or one about no single GPU. A finding with a symptom of its own follows from what consequences.yml says
-    instead. `past`: its findings are past events, so `follows` counts for all of them.
+    same GPU or on no single GPU. For a finding with a symptom, consequences.yml is used instead. `past`: its findings
+    are past events, so `follows` applies to all of them.
     """
 
     active: bool = False
@@ -76,20 +67,17 @@ class Declaration(Struct, frozen=True, kw_only=True):
     past: bool = False
 
     def __call__(self, function: F) -> F:
-        """Declares the function as a check. Its findings get its name; those that pass lose their cause and fix."""
+        """Declares the function as a check. Its findings get its name; passing ones lose their cause and fix."""
         name = plugin_name(function)
         _DECLARATIONS[name] = self
 
         @wraps(function)
-        def named(*facts: Any, **parameters: Any) -> Iterator[Finding]:
+        def named_findings(*facts: Any, **parameters: Any) -> Iterator[Finding]:
             for finding in function(*facts, **parameters):
-                cause, fix = ("", "") if finding.verdict == "pass" else (finding.cause, finding.fix)
-                yield Finding(
-                    finding.subject, finding.verdict, finding.seen, finding.expected, cause, fix, finding.source, finding.symptom,
-                    check=name,
-                )  # fmt: skip
+                passed = {"cause": "", "fix": ""} if finding.verdict == "pass" else {}
+                yield replace(finding, check=name, **passed)
 
-        return cast(F, named)
+        return cast(F, named_findings)
 
     def explained_by(self, check: str, symptom: str) -> bool:
         """Whether `follows` names a check (MODULE.FUNCTION) or a symptom."""
@@ -115,10 +103,8 @@ def of_symptom(
     fix: str = "",
     names: Mapping[str, str] | None = None,
 ) -> Finding:
-    """A finding whose verdict, cause and fix are those of a symptom of the catalogue.
-
-    `names` replaces words in capitals in the fix: {"INDEX": "2"}. `fix` replaces the symptom's fix.
-    """
+    """A finding with the verdict, cause and fix of a symptom, unless `verdict` or `fix` is given. `names` replaces
+    words in capitals in the fix: {"INDEX": "2"}."""
     from rigwright import catalogue
 
     known = catalogue.all_symptoms()[key]
@@ -138,7 +124,7 @@ def of_text(
     verdict: Verdict = "fail",
     fix: str = "invoke explain 'ITS TEXT'",
 ) -> Finding:
-    """A finding with cause and fix of the first symptom in the text of an error; with `fix` if there is none."""
+    """A finding with cause and fix of the first symptom in an error text, or with `fix` if no symptom matches."""
     from rigwright import catalogue
 
     for symptom in catalogue.symptoms_in(text):
@@ -147,13 +133,12 @@ def of_text(
 
 
 def unknown(check: str, subject: str, reason: str, fix: str = "") -> Finding:
-    """A finding for a check that the host cannot answer now, with cause and fix if the catalogue knows the reason; else
-    with `fix`, which is `invoke provision` if the reason names none."""
-    finding = of_text(reason, subject, reason, verdict="unknown", fix=fix or "invoke provision")
-    return replace(finding, check=check)
+    """A finding for a check that the host cannot answer now; cause and fix as in `of_text`, by default `invoke
+    provision`."""
+    return replace(of_text(reason, subject, reason, verdict="unknown", fix=fix or "invoke provision"), check=check)
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sorts findings: fail, unknown, warn, info, pass. Within a verdict the order of the playbook's checks stays, in
-    which root causes come first."""
+    """Sorts findings by verdict, worst first. Within a verdict the order stays: the playbook lists root causes
+    first."""
     return tuple(sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict)))

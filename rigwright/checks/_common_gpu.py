@@ -1,4 +1,4 @@
-"""The GPU that faults of pairs have in common: one bad GPU is one fault, and two bad links are two."""
+"""Groups faults of GPU pairs: the faults of all pairs of one GPU are one fault."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ T = TypeVar("T", bound=Hashable)
 
 
 def common_gpus(bad: Collection[frozenset[T]], every: Collection[frozenset[T]]) -> tuple[T, ...]:
-    """The GPUs that have a fault with all of their peers, two or more, on a machine where other pairs have none.
-
-    `bad`: the pairs with a fault. `every`: all pairs. () when every pair has a fault: the GPUs do not tell the cause
-    then.
-    """
+    """The GPUs with two or more peers whose pairs all have a fault. `bad`: the pairs with a fault. `every`: all pairs.
+    () if every pair has a fault."""
     if set(bad) == set(every):
         return ()
     gpus = dict.fromkeys(gpu for pair in every for gpu in pair)
@@ -22,19 +19,15 @@ def common_gpus(bad: Collection[frozenset[T]], every: Collection[frozenset[T]]) 
 
 
 def faults(bad: Collection[frozenset[T]], every: Collection[frozenset[T]]) -> dict[frozenset[T], int]:
-    """The number of the fault of each bad pair: that of a common GPU, else that of all pairs that are connected with
-    each other."""
+    """The number of the fault of each bad pair. Pairs of a common GPU have one number; other pairs that share GPUs
+    too."""
     common = common_gpus(bad, every)
-    found = {pair: at for pair in bad for at, gpu in reversed([*enumerate(common)]) if gpu in pair}
-    waiting = [pair for pair in bad if pair not in found]
-    number = len(common)
-    while waiting:
-        connected, reached = [waiting.pop(0)], 0
-        while reached < len(connected):
-            more = [pair for pair in waiting if pair & connected[reached]]
-            connected += more
-            waiting = [pair for pair in waiting if pair not in more]
-            reached += 1
-        found |= dict.fromkeys(connected, number)
-        number += 1
-    return found
+    numbers = {pair: at for pair in bad for at, gpu in reversed([*enumerate(common)]) if gpu in pair}
+    waiting = [pair for pair in bad if pair not in numbers]
+    for number in range(len(common), len(common) + len(waiting)):
+        connected = waiting[:1]
+        for pair in connected:  # grows while it is read
+            connected += [other for other in waiting if other & pair and other not in connected]
+        waiting = [pair for pair in waiting if pair not in connected]
+        numbers |= dict.fromkeys(connected, number)
+    return numbers

@@ -1,8 +1,4 @@
-"""What two GPUs of a machine are expected to be to each other: NVLinks, peers over PCIe, or neighbours through the
-host.
-
-Pure functions over the rig, the catalogue's models and the document of the peer-to-peer test.
-"""
+"""The expected connection of two GPUs, by the rig, the catalogue's models and the document of the peer-to-peer test."""
 
 from __future__ import annotations
 
@@ -13,24 +9,22 @@ from msgspec import Struct
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.catalogue.gpus import Model, NvLink
+from rigwright.catalogue.gpus import Model
 from rigwright.catalogue.rigs import Kind
-from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId, bus_id
 from rigwright.facts.nccl.p2p_test import Document, Gpu, Pair
 
 Source = Literal["", "rig", "catalogue", "peers"]
 
 NVLINK_SHARE = 0.9
-"""Of the rate that nvidia-smi names for a link a large copy reaches so much: 24 of 25.8 GB/s on V100 boards."""
+"""The share of nvidia-smi's rate of a link that a large copy reaches: 24 of 25.8 GB/s on V100 boards."""
 
 
 class Expected(Struct, frozen=True):
-    """Of one ordered pair: the way (`nv2`, `nvswitch`, `pcie`, `host`, `x1`), how many NVLinks, and the figure.
+    """The expected connection of an ordered pair: its kind, its number of NVLinks and its speed.
 
-    `granted`: must CUDA grant peer access? None: reports differ, or nobody knows, and it is measured.
-    `gb_s`: what a large copy reaches one way, None where nobody has said; `source`: who did. `why`: the rig's own
-    words.
+    `granted`: whether CUDA must grant peer access; None: not known, so it is measured. `gb_s`: the speed of a large
+    copy in one direction, from `source`; None if not known. `why`: the rig's explanation.
     """
 
     kind: Kind
@@ -50,7 +44,7 @@ class Expected(Struct, frozen=True):
 
 
 class Machine(Struct, frozen=True):
-    """The GPUs of a document by their index: positions, models, and names for people."""
+    """The GPUs of a document by their index. `names`: the position, or `GPU 2`."""
 
     rig: Rig | None
     positions: Mapping[int, str]
@@ -58,9 +52,9 @@ class Machine(Struct, frozen=True):
     names: Mapping[int, str]
 
     def expected(self, pair: Pair, document: Document) -> Expected:
-        """What is expected of a pair."""
+        """The expected connection of a pair."""
         if self.rig is None:
-            return _unrigged(pair, document, self.models)
+            return _without_rig(pair, document, self.models)
         a, b = (self.positions.get(index, "") for index in (pair.start, pair.end))
         links = next((count for first, second, count in self.rig.pairs if {first, second} == {a, b}), 0)
         models = self.models[pair.start], self.models[pair.end]
@@ -72,35 +66,24 @@ class Machine(Struct, frozen=True):
             return Expected(kind, links, granted, links * models[0].nvlink.gb_s_per_link * NVLINK_SHARE, "catalogue")
         return Expected(kind, links, granted, figure, "rig" if figure else "", self.rig.p2p.why)
 
-    def called(self, index: int) -> str:
-        """The GPU's position, or `GPU 2`."""
-        return self.names.get(index, f"GPU {index}")
-
 
 def machine(
     document: Document, rig: Rig | None, slots: Mapping[BusId, str] | None, device_ids: Mapping[str, str]
 ) -> Machine:
-    """The machine of a document; `slots` name its positions by bus id (those of a rig that has some, where the host
-    names none), else the order of the GPUs.
-
-    `device_ids`: PCI device ids by bus id.
-    """
-    positions = {gpu.index: (slots or {}).get(short(gpu), "") for gpu in document.gpus}
+    """The machine of a document. The positions are those of `slots`, or of the rig in the order of the GPUs.
+    `device_ids`: PCI device ids by bus id."""
+    positions = {gpu.index: (slots or {}).get(bus_id_of(gpu), "") for gpu in document.gpus}
     if rig and not any(positions.values()) and len(document.gpus) == len(rig.gpus):
         positions = dict(zip(sorted(positions), rig.gpus, strict=True))
-    models = {gpu.index: catalogue.model_of(device_ids.get(short(gpu), "none")) for gpu in document.gpus}
-    names = {index: position or f"GPU {index}" for index, position in positions.items()}
+    models = {gpu.index: catalogue.model_of(device_ids.get(bus_id_of(gpu), "none")) for gpu in document.gpus}
+    of_pairs = {index for pair in document.pairs for index in (pair.start, pair.end)}
+    names = {index: positions.get(index) or f"GPU {index}" for index in (*positions, *of_pairs)}
     return Machine(rig, positions, models, names)
 
 
-def short(gpu: Gpu) -> BusId:
-    """The GPU's bus id as sysfs writes it; "" when it does not say."""
+def bus_id_of(gpu: Gpu) -> BusId:
+    """The GPU's bus id as in sysfs; "" if it is not known."""
     return bus_id(gpu.bus_id or "")
-
-
-def place_of(gpu: Gpu, slots: Mapping[BusId, str] | None) -> str:
-    """`SXM2-2 0000:07:00.0`, or `GPU 2` for one that does not say where it is."""
-    return place(short(gpu), slots) or f"GPU {gpu.index}"
 
 
 def _granted(rig: Rig, pair: Pair, models: tuple[Model | None, Model | None], links: int) -> bool | None:
@@ -125,8 +108,8 @@ def _kind(rig: Rig, links: int, narrow: bool, pair: Pair, granted: bool | None) 
     return "pcie" if peers else "host"
 
 
-def _unrigged(pair: Pair, document: Document, models: Mapping[int, Model | None]) -> Expected:
-    """Of a machine that nobody has described: what its own driver grants, and what pairs like this one reach."""
+def _without_rig(pair: Pair, document: Document, models: Mapping[int, Model | None]) -> Expected:
+    """Without a rig: the peer access that NVML reports, and the median speed of similar pairs."""
     nvml = pair.grant.nvml
     linked = bool(nvml and nvml.nvlink == "ok")
     ways = {
@@ -146,17 +129,3 @@ def _unrigged(pair: Pair, document: Document, models: Mapping[int, Model | None]
     usual = median(alike) if len(alike) > 2 else None
     kind: Kind = "pcie" if pair.grant.cuda else "host"
     return Expected("nvswitch" if linked else kind, 0, granted, usual, "peers" if usual else "")
-
-
-def on_the_box(link: NvLink) -> float:
-    """What the maker's box says of a GPU's NVLinks, GB/s: every link, both directions.
-
-    Data sheets count NVLink 2 to 4 at 25 GB/s a link and direction and NVLink 5 at 50; nvidia-smi names the line's own
-    rate, which is a little more (25.8, 26.6, 53.1).
-    """
-    return link.links * per_link(link) * 2
-
-
-def per_link(link: NvLink) -> float:
-    """GB/s of one link in one direction, as data sheets count."""
-    return link.gb_s_per_link // 25 * 25 if link.gb_s_per_link > 25 else link.gb_s_per_link

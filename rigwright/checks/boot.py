@@ -35,9 +35,7 @@ def command_line_in_force(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...
 @check(follows=("module.", "dkms.", "run."))
 def next_is_safe(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -> Iterator[Finding]:
     """The next boot has a kernel with the driver's module (if there is a driver), the kernel parameters, and a valid
-    grub.cfg.
-
-    The initramfs is checked before rigwright reboots, not here."""
+    grub.cfg. The initramfs is checked before each reboot instead."""
     boot, library, line = facts.all(grub.grub, driver.library_version, kernels.command_line)
     release = boot.entry.release
     built = facts(kernels.module_version(release, "nvidia"))
@@ -61,9 +59,9 @@ def next_is_safe(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -
 
 @check()
 def host_comes_back(facts: Facts) -> Iterator[Finding]:
-    """The host can be reached after its next boot, as far as its files tell: sshd accepts its configuration and starts,
-    the user and the key of this login are let in, sudo's rules are read, the network's configuration can be read and
-    starts, and the devices of fstab and crypttab are there."""
+    """By its files, the host can be reached after its next boot: sshd accepts its configuration and starts, the user
+    and key of this login are accepted, the rules of sudo and the network configuration are valid, and the devices of
+    fstab and crypttab exist."""
     conditions = facts(next_boot.conditions)
     for condition in conditions:
         if condition.state != "fine":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
+from rigwright.catalogue.gpus import setting_names
 from rigwright.checks import AGAIN, Finding, Verdict, check
 from rigwright.core.desired import Ecc
 from rigwright.core.gpu_labels import called, place
@@ -20,18 +21,15 @@ from rigwright.facts.gpu import topology
 from rigwright.facts.gpu.health import Card
 
 WORN_OUT = 60
-"""From this number of retired pages a card is worn out and should be returned; the maximum is 64 (NVIDIA's page
-retirement; azurehpc 752)."""
-
-
+"""From this number of retired pages a card should be returned; the maximum is 64 (NVIDIA's page retirement; azurehpc
+752)."""
 _RETIRING = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
-"""Architectures that take a bad page of the memory out of use; later ones replace a bad row (NVIDIA, dynamic page
-retirement and GPU memory error management)."""
+"""Architectures that retire a bad page of the memory; later ones replace a bad row (NVIDIA, dynamic page retirement and
+GPU memory error management)."""
 
 
 def remaps_rows(card: Card) -> bool | None:
-    """Whether the GPU replaces bad rows of its memory, or retires pages; None if neither it nor the catalogue says
-    so."""
+    """Whether the GPU replaces bad rows of its memory (True) or retires pages (False); None if that is not known."""
     if card.remapped_uncorrected is not None or card.remap_pending is not None or card.remap_failed is not None:
         return True
     if card.retired_double_bit is not None or card.retirement_pending is not None:
@@ -79,12 +77,12 @@ _PARTS = {True: "remapped rows", False: "retired pages", None: "retired pages or
 
 @check(follows=("gpu.",))
 def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Cards of one model have the same memory and power range, unique serial numbers and UUIDs, and are the model of
-    their PCI id; a card with another card's VBIOS is not. card.equal compares their VBIOS versions."""
-    cards = [card for card in facts(gpu_health.cards) if not card.lost]
+    """Cards of one model have the same memory and power range, unique serial numbers and UUIDs, and the name that
+    belongs to their PCI id. card.equal compares their VBIOS versions."""
     groups: dict[str, list[Card]] = {}
-    for card in cards:
-        groups.setdefault(card.name, []).append(card)
+    for card in facts(gpu_health.cards):
+        if not card.lost:
+            groups.setdefault(card.name, []).append(card)
     for name, same in groups.items():
         odd = list(_odd(same, slots))
         yield from odd
@@ -115,11 +113,8 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
 
 
 class _Property(Struct, frozen=True):
-    """A property in which GPUs of one model are compared: its values by bus id, the cause of a difference, and the fix.
-
-    `of_board`: it may differ between boards of different makers, so only boards with the same subsystem id are
-    compared.
-    """
+    """A property that GPUs of one model should share: its values by bus id, and cause and fix of a difference.
+    `of_board`: only boards with the same subsystem id are compared."""
 
     values: Mapping[str, str]
     cause: str
@@ -132,49 +127,66 @@ def equal(
     facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None, ecc: Ecc | None = None
 ) -> Iterator[Finding]:
     """GPUs of one model have the same number of active NVLinks, BAR1 size, PCIe lanes and ECC mode, and boards of one
-    maker the same VBIOS. The value of most GPUs is the norm; if no value has most of them, as with two GPUs, each GPU
-    is named.
+    maker the same VBIOS. The most frequent value is expected; if two values are equally frequent, as with two GPUs,
+    each GPU is named.
 
-    NVLinks and lanes that the rig describes are judged by nvlink.up and pcie.links. Where a GPU is lost or uses MIG,
-    NVLinks are not compared. The ECC mode of a GPU for which `ecc` has one is judged by gpu.ecc_in_force."""
+    nvlink.up and pcie.links judge NVLinks and lanes that the rig describes, gpu.ecc_in_force the ECC modes of the
+    inventory. NVLinks are not compared if a GPU is lost or uses MIG."""
     links, cards = facts.all(topology.nvlinks, gpu_health.cards)
     there = [card for card in cards if not card.lost]
-    linked = there if rig is None and len(there) == len(cards) and not any(card.mig for card in there) else []
     up = Counter(link.uuid for link in links if link.gb_s is not None)
-    in_slots = [card for card in there if _lanes_compare(rig, (slots or {}).get(BusId(card.bus_id), ""))]
     properties = (
-        _Property({card.bus_id: _links(up[card.uuid]) for card in linked}, _LINKS_DIFFER, _LINKS_FIX),
         _Property(
-            {card.bus_id: f"BAR1 {card.bar1_mib} MiB" for card in there if card.bar1_mib}, _BAR1_DIFFERS, _BAR1_FIX
+            {card.bus_id: _links(up[card.uuid]) for card in there}
+            if rig is None and len(there) == len(cards) and not any(card.mig for card in there)
+            else {},
+            "its links did not come up, or it has no bridge (which is right where only some of the GPUs are bridged)",
+            "nvidia-smi nvlink -s -i INDEX; sudo dmesg | grep -e Xid -e NVLink; with NVSwitches restart nvidia-fabricmanager "
+            "and reset all GPUs; else reboot, then reseat the GPU or its bridge; if the machine is built so, invoke init "
+            "writes a rig for it, and the rig then decides",
         ),
         _Property(
-            {card.bus_id: f"PCIe x{card.width_max}" for card in in_slots if card.width_max}, _LANES_DIFFER, _LANES_FIX
+            {card.bus_id: f"BAR1 {card.bar1_mib} MiB" for card in there if card.bar1_mib},
+            "Resizable BAR or Above 4G Decoding reached only some of the GPUs, or a VBIOS is older",
+            "firmware: Above 4G Decoding and Resizable BAR on for all slots; lspci -vv -s INDEX | grep Region",
+        ),
+        _Property(
+            {
+                card.bus_id: f"PCIe x{card.width_max}"
+                for card in there
+                if card.width_max and _has_all_lanes(rig, (slots or {}).get(BusId(card.bus_id), ""))
+            },
+            "a slot with fewer lanes, a riser, or a contact of the card that does not connect",
+            "sudo lspci -vv -s INDEX | grep Lnk; reseat the card, try another slot or riser",
         ),
         _Property(
             {card.bus_id: f"VBIOS {card.vbios}" for card in there if card.vbios},
-            _VBIOS_DIFFERS,
-            _VBIOS_FIX,
+            "cards of different dates, or a changed VBIOS",
+            "nvidia-smi -q -i INDEX | grep -e VBIOS -e Part; ask the seller or the manufacturer; do not flash it yourself",
             of_board=True,
         ),
         _Property(
             {
-                card.bus_id: f"ECC {_on(card.ecc)}"
+                card.bus_id: f"ECC {'on' if card.ecc else 'off'}"
                 for card in there
-                if card.ecc is not None and not _has_a_mode(ecc, card, slots)
+                if card.ecc is not None and not (ecc and ecc.of(*_names(card, slots)) is not None)
             },
-            _ECC_DIFFERS,
-            _ECC_FIX,
+            "the mode was changed on some of the GPUs; memory and speed differ with it",
+            "sudo nvidia-smi -i INDEX -e 1 (or -e 0), then sudo reboot",
         ),
     )
     groups: dict[str, list[Card]] = {}
     for card in there:
         groups.setdefault(card.device_id or card.name, []).append(card)
     for same in groups.values():
+        boards: dict[str, list[Card]] = {}
+        for card in same:
+            boards.setdefault(card.subsystem_id, []).append(card)
         findings = [
             finding
             for entry in properties
-            for boards in (_by_board(same) if entry.of_board else [same])
-            for finding in _differences(boards, entry, slots)
+            for compared in (boards.values() if entry.of_board else [same])
+            for finding in _differences(compared, entry, slots)
         ]
         yield from findings
         if not findings:
@@ -184,25 +196,8 @@ def equal(
         yield Finding("GPUs", "unknown", "none answers", "GPUs of one model are equal", fix=AGAIN)
 
 
-def _has_a_mode(ecc: Ecc | None, card: Card, slots: Mapping[BusId, str] | None) -> bool:
-    """Whether the inventory says if this GPU has ECC."""
-    if ecc is None:
-        return False
-    model = catalogue.model_of(card.device_id)
-    return ecc.of(model.key if model else "", (slots or {}).get(BusId(card.bus_id), ""), card.uuid) is not None
-
-
-def _by_board(same: Sequence[Card]) -> Iterable[Sequence[Card]]:
-    """The cards of each subsystem id: the maker's number of a board."""
-    boards: dict[str, list[Card]] = {}
-    for card in same:
-        boards.setdefault(card.subsystem_id, []).append(card)
-    return boards.values()
-
-
 def _differences(same: Sequence[Card], entry: _Property, slots: dict[BusId, str] | None) -> Iterator[Finding]:
-    """A warning for each GPU with another value than most have; for every GPU if no value has more GPUs than any
-    other."""
+    """A warning for each GPU that does not have the most frequent value; for every GPU if there is none."""
     known = [(card, entry.values[card.bus_id]) for card in same if card.bus_id in entry.values]
     counts = Counter(value for _, value in known).most_common()
     if len(counts) < 2:
@@ -216,37 +211,17 @@ def _differences(same: Sequence[Card], entry: _Property, slots: dict[BusId, str]
             yield Finding(place(card.bus_id, slots), "warn", value, expected, entry.cause, fix, "peers")
 
 
-def _lanes_compare(rig: Rig | None, position: str) -> bool:
-    """Whether a position should have as many lanes as the others: not if the rig has narrow slots and this may be
-    one."""
+def _names(card: Card, slots: Mapping[BusId, str] | None) -> tuple[str, ...]:
+    return setting_names(catalogue.model_of(card.device_id), card.bus_id, card.uuid, slots)
+
+
+def _has_all_lanes(rig: Rig | None, position: str) -> bool:
+    """Whether a position has as many lanes as most; False if it is or may be a narrow slot of the rig."""
     return rig is None or not rig.lanes or (position in rig.gpus and position not in rig.lanes)
 
 
 def _links(number: int) -> str:
     return f"{number or 'no'} active NVLinks" if number != 1 else "1 active NVLink"
-
-
-def _on(state: bool) -> str:
-    return "on" if state else "off"
-
-
-_LINKS_DIFFER = (
-    "its links did not come up, or it has no bridge (which is right where only some of the GPUs are bridged)"
-)
-_LINKS_FIX = (
-    "nvidia-smi nvlink -s -i INDEX; sudo dmesg | grep -e Xid -e NVLink; with NVSwitches restart nvidia-fabricmanager and reset "
-    "all GPUs; else reboot, then reseat the GPU or its bridge; if the machine is built so, invoke init writes a rig for it, and the rig then decides"
-)
-_BAR1_DIFFERS = "Resizable BAR or Above 4G Decoding reached only some of the GPUs, or a VBIOS is older"
-_BAR1_FIX = "firmware: Above 4G Decoding and Resizable BAR on for all slots; lspci -vv -s INDEX | grep Region"
-_LANES_DIFFER = "a slot with fewer lanes, a riser, or a contact of the card that does not connect"
-_LANES_FIX = "sudo lspci -vv -s INDEX | grep Lnk; reseat the card, try another slot or riser"
-_VBIOS_DIFFERS = "cards of different dates, or a changed VBIOS"
-_VBIOS_FIX = (
-    "nvidia-smi -q -i INDEX | grep -e VBIOS -e Part; ask the seller or the manufacturer; do not flash it yourself"
-)
-_ECC_DIFFERS = "the mode was changed on some of the GPUs; memory and speed differ with it"
-_ECC_FIX = "sudo nvidia-smi -i INDEX -e 1 (or -e 0), then sudo reboot"
 
 
 def _agrees(known: str, reported: str) -> bool:

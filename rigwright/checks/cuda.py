@@ -12,16 +12,14 @@ from rigwright.core.desired import Cuda, Driver
 from rigwright.facts import Facts, pci
 from rigwright.facts import cuda as toolkits
 
-_CAPABILITY = "nvidia-smi --query-gpu=name,compute_cap --format=csv"
-
 
 @check(follows=("run.",))
 def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
-    """Each toolkit's nvcc reports its release, and the dynamic linker finds its runtime; the default is
-    /usr/local/cuda, and its nvcc is that of a login shell."""
-    asked = [fact(release) for release in cuda.toolkits for fact in (toolkits.nvcc, toolkits.runtime)]
-    in_shell, chosen, *found = facts.all(toolkits.login_nvcc, toolkits.alternative, *asked)
-    for wanted, release, runtime in zip(cuda.toolkits, found[::2], found[1::2], strict=True):
+    """Each toolkit's nvcc reports its release, and the dynamic linker finds its runtime. The default toolkit is
+    /usr/local/cuda, and login shells have its nvcc."""
+    of_toolkits = [fact(release) for release in cuda.toolkits for fact in (toolkits.nvcc, toolkits.runtime)]
+    in_shell, chosen, *answers = facts.all(toolkits.login_nvcc, toolkits.alternative, *of_toolkits)
+    for wanted, release, runtime in zip(cuda.toolkits, answers[::2], answers[1::2], strict=True):
         verdict: Verdict = "pass" if release == wanted and runtime else "fail"
         seen = f"nvcc {release or 'does not answer'}, libcudart {'found' if runtime else 'not found by ldconfig'}"
         subject = f"CUDA {wanted}" if cuda.beside else "CUDA"
@@ -44,17 +42,16 @@ def wheels(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     unknown = counted_ids(gpu.device_id for gpu in gpus if catalogue.model_of(gpu.device_id) is None)
     if unknown or not gpus:
         seen = f"the architecture of {unknown} is not known" if unknown else "no NVIDIA GPU on the PCI bus"
-        fix = f"{_CAPABILITY} shows it; torch.cuda.get_arch_list() of a wheel must contain it" if unknown else ""
-        yield Finding("PyTorch", "info", f"no wheels are named: {seen}", "", "", fix)
+        capability = "nvidia-smi --query-gpu=name,compute_cap --format=csv"
+        fix = f"{capability} shows it; torch.cuda.get_arch_list() of a wheel must contain it" if unknown else ""
+        yield Finding("PyTorch", "info", f"no wheels are named: {seen}", fix=fix)
         return
     choice = torch_wheel(models, driver)
     day = catalogue.torch_wheels().as_of
     kinds = ", ".join(dict.fromkeys(model.architecture for model in models))
     if choice is None:
         seen = f"no line of wheels is known for {kinds} on driver {driver.branch} (as of {day})"
-        yield Finding("PyTorch", "info", seen, "", "", "build it, or use a container of that time")
+        yield Finding("PyTorch", "info", seen, fix="build it, or use a container of that time")
         return
     until = f", up to torch {choice.last}," if choice.last else ""
-    yield Finding(
-        "PyTorch", "info", f"the {choice.name} wheels{until} have kernels for {kinds} (as of {day})", "", "", ""
-    )
+    yield Finding("PyTorch", "info", f"the {choice.name} wheels{until} have kernels for {kinds} (as of {day})")

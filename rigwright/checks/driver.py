@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -24,8 +24,8 @@ from rigwright.facts.apt import history as apt_history
 
 @check(follows=("run.",))
 def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
-    """The configured driver branch is loaded and drives the GPUs. If not, the reason: not installed, not
-    built for this kernel, refused by Secure Boot, or another driver (nouveau, nova_core, vfio-pci) has the GPUs."""
+    """The configured driver branch is loaded and drives the GPUs. If not, the finding has the reason: not installed,
+    not built for this kernel, refused by Secure Boot, or another driver (nouveau, nova_core, vfio-pci) has the GPUs."""
     release, version, bus = facts.all(system.running_kernel, state.loaded_version, pci.gpus)
     others = sorted({entry.driver for entry in bus if entry.driver not in ("", "nvidia")})
     if version and not others:
@@ -46,7 +46,9 @@ def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
         seen = f"none is installed; {held}"
         yield Finding("driver", verdict, seen, branch, cause, "invoke provision", "inventory")
     elif version or (others and built):
-        yield of_symptom(_holder(others), "driver", f"{held}, {built} is installed", "nvidia", "host")
+        key = "module.handed_on" if "vfio-pci" in others else "module.other_driver_bound"
+        key = "module.nova_bound" if any(name.startswith("nova") for name in others) else key
+        yield of_symptom(key, "driver", f"{held}, {built} is installed", "nvidia", "host")
     elif not built:
         yield _unbuilt(facts, release, f"no module for {release}, the kernel that runs; {held}")
     else:
@@ -60,26 +62,17 @@ def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
 _PACKAGES = ("nvidia-dkms-*", "nvidia-kernel-*", "linux-modules-nvidia-*", "nvidia-tesla-*kernel*")
 
 
-def _holder(others: Sequence[str]) -> str:
-    """The symptom of GPUs that are bound to another driver."""
-    if any(name.startswith("nova") for name in others):
-        return "module.nova_bound"
-    return "module.handed_on" if "vfio-pci" in others else "module.other_driver_bound"
-
-
 def _unbuilt(facts: Facts, release: str, seen: str) -> Finding:
     """The finding for a kernel without the driver's module, with the cause from the build log."""
     failure = build_failure(facts, release)
-    return of_symptom(
-        failure.symptom, "driver", f"{seen}{f'; {failure.said}' if failure.said else ''}", "a module", "host"
-    )
+    said = f"; {failure.said}" if failure.said else ""
+    return of_symptom(failure.symptom, "driver", f"{seen}{said}", "a module", "host")
 
 
 @check(follows=("run.",))
 def versions_equal(facts: Facts) -> Iterator[Finding]:
-    """The loaded module, the module for the next boot, and the library have the same version.
-
-    If not, the finding names the package that was upgraded, and when. Without any driver it is information."""
+    """The loaded module, the module for the next boot, and the library have the same version. If not, the finding has
+    the package that was upgraded, and the time."""
     boot, running, library = facts.all(grub.grub, state.loaded_version, state.library_version)
     built = facts(kernels.module_version(boot.entry.release, "nvidia"))
     seen = f"loaded {running or 'none'}, module {built or 'none'}, library {library or 'none'}"
@@ -93,17 +86,16 @@ def versions_equal(facts: Facts) -> Iterator[Finding]:
     elif running and built == library:
         mismatch = of_symptom("driver.mismatch", "driver", seen, wanted, "host")
         yield replace(mismatch, cause=_moves(facts, library) or mismatch.cause)
-    elif running:
-        cause = "module and library are of different releases; a reboot does not fix that"
-        moves = _moves(facts, library)
-        cause = f"{cause}; {moves}" if moves else cause
-        yield Finding("driver", "fail", seen, wanted, cause, "invoke provision", "host")
     else:
-        yield Finding("driver", "fail", seen, wanted, "the driver is not loaded", "invoke provision", "host")
+        cause = "the driver is not loaded"
+        if running:
+            moves = _moves(facts, library)
+            cause = f"module and library are of different releases; a reboot does not fix that{moves and f'; {moves}'}"
+        yield Finding("driver", "fail", seen, wanted, cause, "invoke provision", "host")
 
 
 def _moves(facts: Facts, version: str) -> str:
-    """The last package upgraded to a version, from apt's history; "" when it is not there."""
+    """The last package that was upgraded to a version, by apt's history; "" if there is none."""
     moves = [move for move in facts(apt_history.moved) if upstream(move.version) == version]
     return f"packages were upgraded and the loaded module was not: {moves[-1]}" if moves else ""
 
@@ -111,9 +103,7 @@ def _moves(facts: Facts, version: str) -> str:
 @check()
 def patched(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
     """The loaded driver and the pinned one have the fixes of NVIDIA's security bulletins, and their branch still gets
-    fixes.
-
-    If not, a warning names the bulletin, and the release or the branch to move to."""
+    fixes. If not, a warning has the bulletin, and the release or the branch to move to."""
     loaded, bus, _ = facts.all(state.loaded_version, pci.gpus, files.file(pin_path(PIN)))
     pin = pinned(facts, driver) if driver else None
     supported = common_branches([card for entry in bus if (card := card_of(entry.device_id))])
@@ -134,16 +124,17 @@ def patched(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
 def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """The pin exists, all its packages are held, and apt's simulation shows that an upgrade does not change them.
 
-    If the driver's module is built for one kernel only, that kernel is held too, and the finding has its date. A pin of
-    NVIDIA's own, by a package nvidia-driver-pinning-* or the file nvidia-driver-pin, is a warning.
+    If the driver's module is built for one kernel only, that kernel is held too, and a finding has its date. A pin of
+    NVIDIA (package nvidia-driver-pinning-*, file nvidia-driver-pin) is a warning.
     """
     there, theirs, _ = facts.all(dpkg.matching(PINNING), files.file(NVIDIAS), files.file(pin_path(PIN)))
     if there or theirs is not None:
         seen = ", ".join(f"{name} {package.version}" for name, package in there.items()) or NVIDIAS
-        cause = f"apt reads {NVIDIAS} before rigwright's pin, and lets in the versions in it"
-        yield Finding(
-            "pin", "warn", f"a pin of NVIDIA's own: {seen}", "rigwright's pin only", cause, "invoke provision"
+        seen, cause = (
+            f"a pin of NVIDIA's own: {seen}",
+            f"apt reads {NVIDIAS} before rigwright's pin, and lets in the versions in it",
         )
+        yield Finding("pin", "warn", seen, "rigwright's pin only", cause, "invoke provision")
     resolution = pinned(facts, driver)
     if resolution is None:
         wanted = f"driver {driver.branch} pinned"
@@ -158,41 +149,35 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     if free:
         seen = f"free to move: {', '.join(free[:4])}"
     yield Finding("pin", "fail" if free else "pass", seen, wanted, cause, "invoke provision", "inventory")
-    if resolution.kernel:
-        yield _kernel(facts, resolution.kernel)
-
-
-def _kernel(facts: Facts, kernel: str) -> Finding:
-    there, day = facts.all(dpkg.matching(*KERNELS), kernels.built(kernel))
-    names = holding(there, kernel)
-    free = [name for name in names if not there[name].held]
-    seen = f"{kernel} of {day}" if day else f"{kernel}, not there"
-    seen += f", free to move: {', '.join(free[:4])}" if free else ", held"
-    wanted, cause = "held, as the driver's module is built for it", "a held kernel gets no security updates"
-    if free or not day:
-        return Finding("kernel", "fail", seen, wanted, cause, "invoke provision")
-    fix = "set a newer driver version in the inventory: driver and kernel are upgraded together"
-    return Finding("kernel", "warn", seen, wanted, cause, fix)
+    if kernel := resolution.kernel:
+        there, day = facts.all(dpkg.matching(*KERNELS), kernels.built(kernel))
+        free = [name for name in holding(there, kernel) if not there[name].held]
+        seen = f"{kernel} of {day}" if day else f"{kernel}, not there"
+        seen += f", free to move: {', '.join(free[:4])}" if free else ", held"
+        wanted, cause = "held, as the driver's module is built for it", "a held kernel gets no security updates"
+        fix = "set a newer driver version in the inventory: driver and kernel are upgraded together"
+        failed = free or not day
+        yield Finding(
+            "kernel", "fail" if failed else "warn", seen, wanted, cause, "invoke provision" if failed else fix
+        )
 
 
 @check(follows=("run.",))
 def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
-    """apt's configuration excludes every package of the pin from unattended-upgrades.
-
-    Without a pin there is no finding.
-    """
+    """apt's configuration excludes every package of the pin from unattended-upgrades. No finding without a pin."""
     resolution = pinned(facts, driver)
     if resolution is None:
         return
     patterns = facts(dpkg.unattended_blocked)
-    free = sorted(name for name in resolution.closure if not any(_begins(pattern, name) for pattern in patterns))
-    seen = f"may move {', '.join(free[:4])}" if free else f"leaves all {len(resolution.closure)} packages alone"
+    closure = resolution.closure
+    free = sorted(name for name in closure if not any(_matches_beginning(pattern, name) for pattern in patterns))
+    seen = f"may move {', '.join(free[:4])}" if free else f"leaves all {len(closure)} packages alone"
     cause = "another file of /etc/apt/apt.conf.d may clear the list"
     fix = "invoke provision; apt-config dump Unattended-Upgrade::Package-Blacklist"
     yield Finding("unattended-upgrades", "fail" if free else "pass", seen, "does not change the driver", cause, fix)
 
 
-def _begins(pattern: str, name: str) -> bool:
+def _matches_beginning(pattern: str, name: str) -> bool:
     try:
         return bool(re.match(pattern, name))
     except re.error:  # unattended-upgrades ignores it too

@@ -11,12 +11,13 @@ from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.nccl import p2p_test as nccl
 
 FULL_PERCENT = 80
+"""From this share of a CPU on a thread of the driver is stuck (assumed)."""
 
 
 @check()
 def clean(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
-    """No file that programs read at their start (nccl.conf, environment, profile.d, ...) disables a transport of NCCL;
-    other NCCL settings are reported."""
+    """No file that programs read at their start (nccl.conf, environment, profile.d, ...) disables a transport of NCCL.
+    Other settings of NCCL are reported."""
     settings = facts(nccl.settings)
     for setting in settings:
         if setting.switches_off:
@@ -30,20 +31,16 @@ def clean(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
 
 
 def _cost(rig: Rig | None) -> str:
-    """The bandwidth that a pair of GPUs of this rig loses, by the catalogue's measured figures."""
+    """The bandwidth that a pair of GPUs of this rig loses, by the catalogue; "" if it has no measured figures."""
     figures = dict(rig.bandwidth_gb_s) if rig else {}
     host = figures.pop("host", None)
-    best = max(figures.values(), default=None)
-    if best is None:
-        return ""
-    left = f"{host:g}" if host else "the speed of host memory"
-    return f", which reduces {best:g} GB/s between two GPUs to {left}"
+    lower = f"{host:g}" if host else "the speed of host memory"
+    return f", which reduces {max(figures.values()):g} GB/s between two GPUs to {lower}" if figures else ""
 
 
 @check()
 def not_stalled(facts: Facts) -> Iterator[Finding]:
-    """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU while programs use the GPUs, which
-    stalls NCCL."""
+    """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU, which stalls NCCL."""
     running, holders = facts.all(threads.busy, gpu.holders)
     working = [entry for entry in holders if entry.works]
     busy = [entry for entry in running if entry.percent >= FULL_PERCENT]

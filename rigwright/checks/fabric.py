@@ -16,14 +16,8 @@ from rigwright.facts.apt import dpkg
 def equal(facts: Facts) -> Iterator[Finding]:
     """With NVSwitches, the fabric manager is active and of exactly the loaded driver's version; without, it is not
     installed."""
-    asked = (
-        pci.gpus,
-        pci.nvswitches,
-        driver.loaded_version,
-        dpkg.matching(f"{FABRIC_MANAGER}*"),
-        units.unit(units.FABRIC_MANAGER_UNIT),
-    )
-    gpus, switches, loaded, packages, unit = facts.all(*asked)
+    of_manager = (dpkg.matching(f"{FABRIC_MANAGER}*"), units.unit(units.FABRIC_MANAGER_UNIT))
+    gpus, switches, loaded, packages, unit = facts.all(pci.gpus, pci.nvswitches, driver.loaded_version, *of_manager)
     cards = [card for entry in gpus if (card := card_of(entry.device_id))]
     installed = sorted({upstream(entry.version) for entry in packages.values() if entry.installed})
     has = ", ".join(installed) or "none"

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
+from rigwright.catalogue.gpus import setting_names
 from rigwright.catalogue.summary import counted, counted_of, not_described, unknown_model
 from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.core import features, schema
@@ -28,7 +29,7 @@ from rigwright.facts.systemd import GUARD_UNIT
 
 @check()
 def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The PCI bus has the GPUs of the rig, and every named position has its model. Needs no driver."""
+    """The PCI bus has the GPUs of the rig, and every position has the rig's model. Needs no driver."""
     bus = facts(pci.gpus)
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     wanted, there = counted_of(rig), counted(models.values())
@@ -46,7 +47,11 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
         if bus_id not in models:
             yield of_symptom("gpu.missing", at, "not on the PCI bus", label, "rig")
         elif model and model.key != rig.gpus[position]:
-            yield Finding(at, "warn", model.label, label, "another card is in this position", source="rig")
+            cause, fix = (
+                "another card is in this position",
+                "put the cards into the slots of the rig; or invoke init --host HOST --update",
+            )
+            yield Finding(at, "warn", model.label, label, cause, fix, "rig")
     for device in bus:
         model = models[device.bus_id]
         if model is None or not model.described:
@@ -57,8 +62,8 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
 
 @check(follows=("gpu.", "module.", "power.", "run."))
 def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every GPU on the bus answers the driver: nvidia-smi lists it. Of one that the driver could not start, the finding
-    has the driver's own sentences in the kernel log."""
+    """Every GPU on the bus answers the driver: nvidia-smi lists it. For a GPU that the driver could not start, the
+    finding has the driver's sentences in the kernel log."""
     seen: Sequence[Gpu] = ()
     none: NoGpus | None = None
     try:
@@ -89,8 +94,7 @@ def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterato
 
 
 def _not_started(at: str, seen: str, failure: StartFailure) -> Finding:
-    """The finding for a GPU that the driver could not start, with cause and fix of the first of its sentences that the
-    catalogue knows."""
+    """The finding for a GPU that the driver could not start."""
     if failure.symptom:
         return of_symptom(failure.symptom, at, seen, "an answer", "host", verdict="fail")
     cause = "the driver could not start it, in words that the catalogue does not know"
@@ -101,10 +105,9 @@ def _not_started(at: str, seen: str, failure: StartFailure) -> Finding:
 def limits_in_force(
     facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None, guard: Any = None
 ) -> Iterator[Finding]:
-    """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks,
-    which no driver tells, the program's record of this boot and this driver load counts. A GPU without application
-    clocks passes without them, and the finding says so. Of a power limit that the guard of the host lowered in this
-    boot, it says when."""
+    """NVML reports the wanted persistence, power limit and application clocks for every GPU. No driver reports locked
+    clocks, so the program's record of this boot and driver load counts. A GPU without application clocks passes
+    without them. If the host's guard lowered a power limit in this boot, the finding says when."""
     guards = features.part("guard", "facts") if guard else None
     answer, bus, *more = facts.all(gpu.nvml, pci.gpus, *((guards.state,) if guards else ()))
     guarded = more[0] if more else None
@@ -117,9 +120,8 @@ def limits_in_force(
             yield _not_started(place(at, slots), f"NVML sees none: {failure.said}", failure)
         if not failed:
             on_bus = f"{len(bus)} on the PCI bus, and the kernel log has no sentence of the driver about them"
-            yield Finding(
-                "GPUs", "fail", "NVML sees none", "GPUs", on_bus, "lspci -nnk -d 10de:; sudo dmesg | grep NVRM"
-            )
+            fix = "lspci -nnk -d 10de:; sudo dmesg | grep NVRM"
+            yield Finding("GPUs", "fail", "NVML sees none", "GPUs", on_bus, fix)
     for device in devices:
         uuid = device["uuid"] or ""
         bus_id = schema.bus_id(device["pci_bus_id"] or str(device.get("place") or "").rpartition(" ")[2])
@@ -128,9 +130,9 @@ def limits_in_force(
             fix = "reboot; if it happens again, power off and reseat the card"
             yield Finding(subject, "fail", device["errors"]["gpu"], "an answer", "", fix)
             continue
-        model = models.get(bus_id)
-        wanted = limits.of(model.key if model else "", (slots or {}).get(BusId(bus_id), ""), uuid)
-        left_out = wanted.application_clocks is not None and _without_application_clocks(device)
+        wanted = limits.of(*setting_names(models.get(bus_id), bus_id, uuid, slots))
+        reason = str(device["errors"].get("application_clocks", ""))  # NVML: this GPU, or its driver, has none
+        left_out = wanted.application_clocks is not None and (reason == "Not Supported" or "deprecated" in reason)
         if left_out:
             wanted = replace(wanted, application_clocks=None)
         pairs = list(_compared(device, wanted))
@@ -147,13 +149,12 @@ def limits_in_force(
 
 @check(follows=("gpu.", "module.", "run."))
 def ecc_in_force(facts: Facts, *, ecc: Ecc, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """ECC of each GPU is on or off as the inventory says, now and after the next boot. A GPU without ECC passes where
-    it is to be off."""
+    """ECC of each GPU is on or off as in the inventory, now and after the next boot. A GPU without ECC counts as
+    off."""
     modes, bus = facts.all(gpu.ecc_modes, pci.gpus)
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     for mode in modes:
-        model, at = models.get(BusId(mode.bus_id)), BusId(mode.bus_id)
-        want = ecc.of(model.key if model else "", (slots or {}).get(at, ""), mode.uuid)
+        want = ecc.of(*setting_names(models.get(mode.bus_id), mode.bus_id, mode.uuid, slots))
         name = called(mode.bus_id, mode.uuid, slots)
         if want is None:
             yield Finding(name, "info", f"ECC {_on(mode.current)}", "left alone", source="inventory")
@@ -174,8 +175,8 @@ def mig_in_force(facts: Facts, *, mig: Mig, slots: dict[BusId, str] | None = Non
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     there = facts(instances.layouts) if any(mode.current for mode in modes) else {}
     for mode in modes:
-        model, name = models.get(mode.bus_id), called(mode.bus_id, mode.uuid, slots)
-        layout = mig.of(model.key if model else "", (slots or {}).get(mode.bus_id, ""), mode.uuid)
+        name = called(mode.bus_id, mode.uuid, slots)
+        layout = mig.of(*setting_names(models.get(mode.bus_id), mode.bus_id, mode.uuid, slots))
         now = words(there.get(mode.bus_id, ())) if mode.current else "off"
         now = "on, without instances" if mode.current and now == "off" else now
         if layout is None:
@@ -193,14 +194,8 @@ def mig_in_force(facts: Facts, *, mig: Mig, slots: dict[BusId, str] | None = Non
         yield Finding(instances.UNIT, "fail", f"{unit.at_boot}, {unit.active}", "enabled, active", cause, fix)
 
 
-def _without_application_clocks(device: dict[str, Any]) -> bool:
-    """Whether NVML says that a GPU, or its driver, has no application clocks."""
-    reason = str(device["errors"].get("application_clocks", ""))
-    return reason == "Not Supported" or "deprecated" in reason
-
-
 def _compared(device: dict[str, Any], wanted: GpuLimits) -> Iterator[tuple[str, str]]:
-    """What is in force and what is wanted, in the same words, for each limit that is wanted."""
+    """For each limit that is wanted: the value in force and the wanted one, in the same words."""
     if wanted.persistence is not None:
         yield f"persistence {_on(device['persistence'])}", f"persistence {_on(wanted.persistence)}"
     if wanted.power_limit_w is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 
@@ -23,17 +24,17 @@ CORRECTED = 1000
 
 
 def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
-    """The cards that answer or need a reset, and a text about the others. Raises Unavailable when there are none."""
+    """The cards that answer or need a reset, and a text about the others. Raises Unavailable if there are none."""
     there = [card for card in cards if not card.lost or card.recovery_action]
     if not there:
-        raise Unavailable(cards[0].lost if cards else "nvidia-smi tells of no GPU")
+        raise Unavailable(cards[0].lost if cards else "nvidia-smi lists no GPU")
     lost = len(cards) - len(there)
     return there, f"; {lost} {'does' if lost == 1 else 'do'} not answer" if lost else ""
 
 
 @check(gpu_health=True)
 def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """No GPU has uncorrected memory errors or a pending page retirement or row remapping, and all its sensors can be
+    """No GPU has uncorrected memory errors or a pending page retirement or row remapping, and all sensors can be
     read."""
     gpus, silent = _answering(facts(gpu_health.cards))
     bad = [(card, *ailment) for card in gpus for ailment in _ailments(card)]
@@ -51,14 +52,21 @@ def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
 
 
 def _ailments(card: Card) -> Iterator[tuple[str, str, str]]:
-    """The symptoms of a GPU, their descriptions, and fixes in place of the catalogue's ("": that one); the worst
-    first."""
+    """Symptom, description and fix of each fault of a GPU, worst first; fix "": the catalogue's."""
     errors, corrected = card.ecc_since_load, card.ecc_since_load.corrected or 0
     if card.remap_failed:
         yield "ecc.remap_failed", "a bad row could not be replaced", ""
     if errors.uncorrected:
-        seen = f"{errors.uncorrected} uncorrectable and {corrected} corrected errors"
-        yield "ecc.uncorrectable", seen, _UNCORRECTABLE_FIX.format(*_repair(card))
+        seen, rows = f"{errors.uncorrected} uncorrectable and {corrected} corrected errors", remaps_rows(card)
+        if rows is None:
+            repair, sections = "the bad cell is taken out of use", "ROW_REMAPPER,PAGE_RETIREMENT"
+        else:
+            repair = "a spare row replaces the bad one" if rows else "the page is retired"
+            sections = "ROW_REMAPPER" if rows else "PAGE_RETIREMENT"
+        fix = (
+            f"restart the program; sudo nvidia-smi -r -i INDEX, or reboot, so that {repair}; nvidia-smi -q -i INDEX -d "
+        )
+        yield "ecc.uncorrectable", seen, f"{fix}ECC,{sections} shows the counters; if it happens again, return the GPU"
     if card.retirement_pending:
         yield "ecc.retirement_pending", "a bad page is retired at the next reset", ""
     elif card.remap_pending:
@@ -71,25 +79,10 @@ def _ailments(card: Card) -> Iterator[tuple[str, str, str]]:
         yield "gpu.sensor_error", ", ".join(card.unread[:4]), ""
 
 
-_UNCORRECTABLE_FIX = (
-    "restart the program; sudo nvidia-smi -r -i INDEX, or reboot, so that {0}; nvidia-smi -q -i INDEX -d ECC,{1} shows the "
-    "counters; if it happens again, return the GPU"
-)
-
-
-def _repair(card: Card) -> tuple[str, str]:
-    """What a reset does about a bad cell of this GPU, and the section of `nvidia-smi -q -d` that shows it."""
-    rows = remaps_rows(card)
-    if rows is None:
-        return "the bad cell is taken out of use", "ROW_REMAPPER,PAGE_RETIREMENT"
-    return ("a spare row replaces the bad one", "ROW_REMAPPER") if rows else ("the page is retired", "PAGE_RETIREMENT")
-
-
 @check(gpu_health=True, follows=("gpu.", "ecc.", "nvlink."))
 def recovered(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """The driver asks for no reset, reboot or drain of a GPU, and no repair of a GPU waits for a reset.
-
-    A GPU that needs a reset still answers nvidia-smi, but no program can use it."""
+    """The driver requests no reset, reboot or drain of a GPU, and no repair of a GPU waits for a reset. A GPU that
+    needs a reset still answers nvidia-smi, but no program can use it."""
     gpus, silent = _answering(facts(gpu_health.cards))
     findings = [finding for card in gpus for finding in _recovery(card, place(card.bus_id, slots))]
     yield from findings
@@ -122,43 +115,37 @@ def _recovery(card: Card, at: str) -> Iterator[Finding]:
 def not_throttled(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """No GPU is throttled by heat or by a power brake. Configured limits and idle clocks do not count."""
     gpus, silent = _answering(facts(gpu_health.cards))
-    slowed = [card for card in gpus if card.throttle_reasons or _past_slowdown(card)]
+    slowed = [card for card in gpus if card.throttle_reasons or _margin_c(card) <= 0]
     for card in slowed:
-        key, seen = _brake(card)
+        key, seen = _slowdown(card)
         yield of_symptom(key, place(card.bus_id, slots), seen, "full clocks", "host")
     if not slowed:
         yield Finding("clocks", "pass", f"nothing slows {len(gpus)} GPUs{silent}")
 
 
-def _past_slowdown(card: Card) -> bool:
-    return card.slowdown_margin_c is not None and card.slowdown_margin_c <= 0
+def _margin_c(card: Card) -> float:
+    return math.inf if card.slowdown_margin_c is None else card.slowdown_margin_c
 
 
-def _brake(card: Card) -> tuple[str, str]:
-    """The symptom of a throttled GPU and its description. If the driver gives no exact reason, the temperature
-    decides."""
-    warmth = f" at {card.temperature_c} C{_limit(card)}" if card.temperature_c is not None else ""
+def _slowdown(card: Card) -> tuple[str, str]:
+    """The symptom of a throttled GPU and its description. Without an exact reason, the temperature decides."""
+    limit = ""
+    if card.slowdown_c is not None:
+        limit = f" (slowdown at {card.slowdown_c} C)"
+    elif card.tlimit_c is not None:  # Ada and newer
+        slowdown = f", slowdown at {card.slowdown_tlimit_c}" if card.slowdown_tlimit_c is not None else ""
+        limit = f" (T.Limit {card.tlimit_c} C{slowdown})"
+    warmth = f" at {card.temperature_c} C{limit}" if card.temperature_c is not None else ""
     if "hw_power_brake_slowdown" in card.throttle_reasons:
         return "power.brake", "slowed down by the power supply or the board"
     if "hw_thermal_slowdown" in card.throttle_reasons:
         return "thermal.hardware", f"slowed down by heat{warmth}"
     if "hw_slowdown" in card.throttle_reasons:
-        hot = card.slowdown_margin_c is not None and card.slowdown_margin_c <= NEAR_SLOWDOWN_C
-        return "thermal.hardware" if hot else "power.brake", f"slowed down by its hardware{warmth}"
-    if _past_slowdown(card):
+        key = "thermal.hardware" if _margin_c(card) <= NEAR_SLOWDOWN_C else "power.brake"
+        return key, f"slowed down by its hardware{warmth}"
+    if _margin_c(card) <= 0:
         return "thermal.hardware", f"hot enough to be slowed down{warmth}"
     return "thermal.software", f"slowed down by the driver{warmth}, for heat"
-
-
-def _limit(card: Card) -> str:
-    """The threshold of the slowdown, or the degrees to the temperature limit where the GPU has no threshold (Ada and
-    newer)."""
-    if card.slowdown_c is not None:
-        return f" (slowdown at {card.slowdown_c} C)"
-    if card.tlimit_c is None:
-        return ""
-    slowdown = f", slowdown at {card.slowdown_tlimit_c}" if card.slowdown_tlimit_c is not None else ""
-    return f" (T.Limit {card.tlimit_c} C{slowdown})"
 
 
 LOADED_PERCENT = 50
@@ -169,35 +156,33 @@ LOADED_PERCENT = 50
 def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = None) -> Iterator[Finding]:
     """Under load no GPU is much hotter than in its last good run, or than the other GPUs. Idle GPUs are not checked."""
     cards, bus = facts.all(gpu_health.cards, pci.gpus)
-    gpus, _ = _answering(cards)
-    loaded = [
-        card for card in gpus if (card.utilization_percent or 0) >= LOADED_PERCENT and card.temperature_c is not None
-    ]
+    loaded = _loaded(_answering(cards)[0])
     if not loaded:
         seen = "not judged: no GPU is under load"
         yield Finding("heat", "info", seen, fix="invoke verify again while they work")
         return
-    kinds = {card.bus_id: card.device_id for card in bus}
-    number = 0
-    for card in loaded:
-        now = card.temperature_c or 0
-        peers = [
-            other.temperature_c or 0
-            for other in loaded
-            if other is not card and kinds.get(other.bus_id) == kinds.get(card.bus_id)
-        ]
-        findings = [*_hotter(card, now, (earlier.loaded_c or {}).get(card.uuid) if earlier else None, peers, slots)]
-        number += len(findings)
-        yield from findings
-    if not number:
-        warmth = [card.temperature_c or 0 for card in loaded]
-        yield Finding("heat", "pass", f"{min(warmth)} to {max(warmth)} C on {len(loaded)} GPUs under load")
+    kinds = {device.bus_id: device.device_id for device in bus}
+    findings: list[Finding] = []
+    for card, now in loaded:
+        kind = kinds.get(card.bus_id)
+        peers = [degrees for other, degrees in loaded if other is not card and kinds.get(other.bus_id) == kind]
+        before = (earlier.loaded_c or {}).get(card.uuid) if earlier else None
+        findings += _hotter(card, now, before, peers, place(card.bus_id, slots))
+    yield from findings
+    if not findings:
+        degrees = [now for _, now in loaded]
+        yield Finding("heat", "pass", f"{min(degrees)} to {max(degrees)} C on {len(loaded)} GPUs under load")
 
 
-def _hotter(card: Card, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
+def _loaded(cards: Iterable[Card]) -> list[tuple[Card, int]]:
+    """The GPUs under load, each with its temperature."""
+    busy = [card for card in cards if (card.utilization_percent or 0) >= LOADED_PERCENT]
+    return [(card, card.temperature_c) for card in busy if card.temperature_c is not None]
+
+
+def _hotter(card: Card, now: int, past: float | None, peers: list[int], at: str) -> Iterator[Finding]:
     from statistics import median
 
-    at = place(card.bus_id, slots)
     if past is not None and now >= past + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than in its last good run", f"about {past:g} C"
         yield of_symptom("thermal.one_hotter", at, seen, wanted, "past")
@@ -206,27 +191,25 @@ def _hotter(card: Card, now: int, past: float | None, peers: list[int], slots: S
         yield of_symptom("thermal.one_hotter", at, seen, wanted, "peers")
     memory, most = card.memory_temperature_c, card.memory_most_c
     if memory is not None and most is not None and memory >= most:
-        seen, wanted = f"its memory is at {memory} C", f"below {most} C"
-        yield of_symptom("thermal.memory", at, seen, wanted, "host")
+        yield of_symptom("thermal.memory", at, f"its memory is at {memory} C", f"below {most} C", "host")
 
 
 def loaded_c(gpus: tuple[Card, ...]) -> dict[str, float]:
     """The temperature of each GPU under load, by UUID, for the baseline."""
-    loaded = (card for card in gpus if (card.utilization_percent or 0) >= LOADED_PERCENT and card.uuid)
-    return {card.uuid: float(card.temperature_c) for card in loaded if card.temperature_c is not None}
+    return {card.uuid: float(degrees) for card, degrees in _loaded(gpus) if card.uuid}
 
 
 @check(gpu_health=True, past=True, follows=("gpu.", "ecc.", "nvlink.", "fm.", "pcie.", "thermal.", "power.", "gsp."))
 def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """The kernel log has no error of the driver (Xid) since the boot. Each one is reported once, with its count.
-    Fatal errors of NVSwitches (SXid) are reported too.
+    """The kernel log has no error of the driver (Xid) since the boot. Each code is reported once per GPU, with its
+    count. Fatal errors of NVSwitches (SXid) are reported too.
 
-    A past error is a warning; other checks say whether the GPU is still affected. A GPU that was off the bus and
-    answers again is reported as that. Errors of programs are information."""
+    A past error is a warning; other checks judge whether the GPU is still affected. The finding says if a GPU was off
+    the bus and answers again. Errors of programs are information."""
     lines = facts(kernel_log.kernel)
     errors = kernel_log.xids(lines)
     counted, switches = _counted(errors), _counted(kernel_log.fatal_sxids(lines))
-    answering = _well(facts) if any(code == _OFF_BUS for _, code in counted) else frozenset()
+    answering = _answer_again(facts) if any(code == _OFF_BUS for _, code in counted) else frozenset()
     for (bus_id, code), texts in counted.items():
         if code == _OFF_BUS and bus_id in answering:
             minute = next(error.minute for error in reversed(errors) if (error.bus_id, error.code) == (bus_id, code))
@@ -249,8 +232,8 @@ _BACK_FIX = (
 )
 
 
-def _well(facts: Facts) -> frozenset[str]:
-    """The bus ids of the GPUs that answer the driver and need no reset; none if the driver does not answer."""
+def _answer_again(facts: Facts) -> frozenset[str]:
+    """The bus ids of the GPUs that answer the driver and need no reset; empty if the driver does not answer."""
     try:
         return frozenset(card.bus_id for card in facts(gpu_health.cards) if not (card.lost or card.recovery_action))
     except (Unavailable, Unreadable):
@@ -270,14 +253,14 @@ def _seen(kind: str, code: int, texts: list[str]) -> str:
 
 
 def xid_finding(at: str, bus_id: str, code: int, seen: str, text: str) -> Finding:
-    names = {"INDEX": bus_id}
+    """The finding for an error in the kernel log. `seen`: its text in the finding, `text`: its line of the log."""
     known, symptoms = catalogue.xids().get(code), catalogue.symptoms_in(text)
     if symptoms:
         key, fix = symptoms[0].key, ""
         if _PAGE_RETIRED.search(text):  # GPUs up to Turing write Xid 63 and 64 for pages, later ones for rows
-            key = {"ecc.remap_pending": "ecc.retirement_pending"}.get(key, key)
+            key = "ecc.retirement_pending" if key == "ecc.remap_pending" else key
             fix = _NOT_RETIRED_FIX if key == "ecc.remap_failed" else ""
-        return of_symptom(key, at, seen, "none", "host", verdict="warn", fix=fix, names=names)
+        return of_symptom(key, at, seen, "none", "host", verdict="warn", fix=fix, names={"INDEX": bus_id})
     if known is None:
         fix = "sudo dmesg shows the lines around it"
         return Finding(at, "warn", seen, "none", "a code that the catalogue does not describe", fix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -12,6 +12,7 @@ from rigwright.checks import Finding, check, of_symptom
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
+from rigwright.core.shortening import first_of
 from rigwright.driver.old_kernels import boot_room
 from rigwright.facts import Facts, kernel_log, pci, system, systemd
 from rigwright.facts import machine as machines
@@ -19,31 +20,34 @@ from rigwright.facts.apt import dpkg
 from rigwright.facts.machine import Past
 
 
-def now(known: Facts) -> Past:
+def now(facts: Facts) -> Past:
     """The host's memory, processors and GPUs, for the baseline."""
-    machine, gpus = known.all(machines.machine, pci.gpus)
+    machine, gpus = facts.all(machines.machine, pci.gpus)
     sizes = (machine.memory_mib, machine.sockets, machine.threads)
     return Past(*sizes, machine.modules or (), tuple(f"{gpu.bus_id} {gpu.device_id}" for gpu in gpus))
 
 
 ROUNDING = 0.02
-"""The share of memory by which kernels differ in their own use (assumed)."""
+"""Kernels reserve shares of the memory that differ by up to this (assumed)."""
 
 
 @check()
 def unchanged(
     facts: Facts, *, earlier: Past | None = None, rig: Rig | None = None, slots: dict[BusId, str] | None = None
 ) -> Iterator[Finding]:
-    """The host has no less memory, memory modules, processors and GPUs than in its last good run, which the history
-    has.
-
+    """The host has at least the memory, memory modules, processors and GPUs of its last good run, by the history.
     gpu.present reports missing GPUs at named positions of the rig."""
     here = now(facts)
     seen = f"{_memory(here)}, processors {_processors(here)}, {len(here.gpus)} GPUs"
     if earlier is None:
         yield Finding("machine", "info", f"{seen}; recorded for the next run")
         return
-    lost = [*_sizes_lost(here, earlier), *_gpus_lost(here, earlier, rig, slots or {})]
+    lost = [*_sizes_lost(here, earlier)]
+    there = [gpu.split()[0] for gpu in here.gpus]
+    for bus_id, device_id in (gpu.split() for gpu in earlier.gpus):
+        if bus_id not in there and not (rig and bus_id in (slots or {})):
+            model, at = catalogue.model_of(device_id), place(bus_id, slots)
+            lost.append(_lost("gpu.missing", at, "not on the PCI bus", model.label if model else f"10de:{device_id}"))
     yield from lost
     if not lost and len(here.gpus) >= len(earlier.gpus):
         yield Finding("machine", "pass", seen)
@@ -65,15 +69,6 @@ def _counted(past: Past) -> tuple[int, int]:
     """The number of memory modules and their total MiB."""
     sizes = [int(match[1]) for module in past.modules if (match := re.search(r" (\d+) MiB$", module))]
     return len(past.modules), sum(sizes)
-
-
-def _gpus_lost(here: Past, earlier: Past, rig: Rig | None, slots: Mapping[BusId, str]) -> Iterator[Finding]:
-    """Findings for GPUs that are gone, except at named positions of the rig."""
-    there = [gpu.split()[0] for gpu in here.gpus]
-    for bus_id, device_id in (gpu.split() for gpu in earlier.gpus):
-        if bus_id not in there and not (rig and bus_id in slots):
-            model, at = catalogue.model_of(device_id), place(bus_id, slots)
-            yield _lost("gpu.missing", at, "not on the PCI bus", model.label if model else f"10de:{device_id}")
 
 
 def _lost(key: str, subject: str, seen: str, wanted: str) -> Finding:
@@ -103,17 +98,18 @@ def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator
             yield of_symptom("gpu.off_bus", at, "not listed by lshw", "a display", "host")
     if len(seen) >= len(gpus):
         drivers = Counter(device.driver or "no driver" for device in seen)
-        by = ", ".join(f"{number} with {name}" for name, number in drivers.items()) or "none"
-        yield Finding("lshw -C display", "pass" if gpus else "fail", by)
+        by = ", ".join(f"{number} with {name}" for name, number in drivers.items())
+        if gpus:
+            yield Finding("lshw -C display", "pass", by)
+        else:
+            fix = "lspci -nn -d 10de:; power off, reseat the GPU; firmware: Above 4G Decoding on"
+            yield Finding("lshw -C display", "fail", by or "none", "an NVIDIA GPU", "", fix)
 
 
 @check()
 def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
-    """The disks have enough free space: `free_mib` names directories (/, /boot, /var, /usr, /run) and the MiB that must
-    be free.
-
-    The fix of a full /boot names the old kernels that can be removed.
-    """
+    """The disks have enough free space: `free_mib` has directories (/, /boot, /var, /usr, /run) and the MiB that must
+    be free. The fix for a full /boot has the old kernels that can be removed."""
     free = facts(system.free_mib)
     short = {path: least for path, least in free_mib.items() if free.get(path, least) < least}
     for path, least in short.items():
@@ -144,26 +140,24 @@ _UNITS = lazy_re.compile(r"systemd-modules-load|nvidia-[\w@.-]+|gpu-limits\S*|dk
 
 @check(follows=("run.", "driver.", "module.", "branch.", "secureboot.", "dkms.", "gpu.", "fm."))
 def units(facts: Facts) -> Iterator[Finding]:
-    """No unit of systemd that loads modules, or that belongs to the driver or to rigwright, has failed. Other failed
-    units are information."""
+    """No systemd unit that loads modules, or belongs to the driver or to rigwright, has failed. Other failed units are
+    information."""
     failed = facts(systemd.failed)
     ours = [name for name in failed if _UNITS.match(name)]
     others = [name for name in failed if name not in ours]
     for name in ours:
-        unit = name.removesuffix(".service")
-        cause = "systemd calls the system degraded"
-        yield Finding(name, "warn", "failed", "not failed", cause, f"journalctl -b -u {unit}, on the host", "host")
+        fix = f"journalctl -b -u {name.removesuffix('.service')}, on the host"
+        yield Finding(name, "warn", "failed", "not failed", "systemd calls the system degraded", fix, "host")
     if others:
-        more = f" and {len(others) - 6} more" if len(others) > 6 else ""
-        yield Finding("units", "info", f"failed: {', '.join(others[:6])}{more}", fix="systemctl --failed, on the host")
+        yield Finding("units", "info", f"failed: {first_of(others, 6)}", fix="systemctl --failed, on the host")
     if not failed:
         yield Finding("units", "pass", "none has failed", source="host")
 
 
 @check()
 def logged_errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The kernel logged no errors of the main memory, no machine checks, and no access that the IOMMU refused since the
-    boot."""
+    """Since the boot the kernel logged no errors of the main memory, no machine checks, and no access refused by the
+    IOMMU."""
     lines = facts(kernel_log.kernel)
     errors, faults = kernel_log.hardware_errors(lines), kernel_log.iommu_faults(lines)
     for of_memory, corrected in ((True, False), (False, False), (True, True), (False, True)):

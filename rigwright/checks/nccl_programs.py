@@ -1,14 +1,14 @@
-"""Checks of NVIDIA's nccl-tests on the GPUs. Only with `verify --tags p2p --nccl-tests`; they read the document of
-these programs."""
+"""Judges NVIDIA's nccl-tests, which run with `verify --tags p2p --nccl-tests`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 
 from rigwright.catalogue import Rig
-from rigwright.checks import AGAIN, Finding, Source, check, of_symptom, of_text
-from rigwright.checks.p2p import FAR, blamed, left_behind
+from rigwright.checks import AGAIN, Finding, Source, Verdict, check, of_symptom, of_text
+from rigwright.checks.p2p import FAR, left_behind, symptom_of_branch
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, pci
 from rigwright.facts.nccl import nccl_tests as nccl_programs
@@ -19,7 +19,7 @@ from rigwright.facts.nccl.table import Table
 
 @check(needs=nccl_programs.nccl_tests)
 def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """NVIDIA's all_reduce_perf and sendrecv_perf finish in time on all GPUs, with correct data, over the rig's links,
+    """NVIDIA's all_reduce_perf and sendrecv_perf finish in time on all GPUs, with correct data, over the rig's links
     and with its bandwidth. Only with --nccl-tests."""
     document, loaded, bus = facts.all(nccl_programs.nccl_tests, driver.loaded_version, pci.gpus)
     yield from left_behind(document.left_behind)
@@ -40,7 +40,7 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
 
 
 def _measured(run: Run, rig: Rig | None) -> Finding:
-    """The finding for a program that ended: data and speed."""
+    """The finding for a program that ended, by its data and its speed."""
     try:
         table = nccl_table.read(run.stdout)
     except ValueError as error:
@@ -54,17 +54,11 @@ def _measured(run: Run, rig: Rig | None) -> Finding:
         fix = "install a newer nccl-tests: this one does not compare data"
         return Finding(run.program, "warn", f"{seen}; data not compared", "data compared", "", fix)
     figure = rig.all_reduce_gb_s if rig and run.program == "all_reduce_perf" else None
-    return _speed(run.program, f"{seen}; data right", best, figure, FAR)
-
-
-def _speed(subject: str, seen: str, gb_s: float, figure: float | None, share: float) -> Finding:
-    """A pass, or a warning if the speed is far below the known figure."""
     source: Source = "rig" if figure else ""
+    verdict: Verdict = "warn" if figure and best < FAR * figure else "pass"
+    fix = "look at the pairs of p2p.copies; else invoke limits --show"
     wanted = f"about {figure:g} GB/s" if figure else ""
-    if figure and gb_s < share * figure:
-        fix = "look at the pairs of p2p.copies; else invoke limits --show"
-        return Finding(subject, "warn", seen, wanted, "a slow pair, or low clocks", fix, source)
-    return Finding(subject, "pass", seen, wanted, "", "", source)
+    return Finding(run.program, verdict, f"{seen}; data right", wanted, "a slow pair, or low clocks", fix, source)
 
 
 def _by(run: Run) -> str:
@@ -76,13 +70,15 @@ def _failed(run: Run, subject: str, loaded: str | None) -> Finding | None:
     """The finding for a failed run; None for a run without errors."""
     if run.outcome == "hang":
         seen = f"{run.error or 'no end'}{_reached(run)}{_by(run)}; killed"
-        key = blamed(loaded, "nccl.timeout")
-        return of_symptom(key, subject, seen, "an end", verdict="fail")
+        return of_symptom(symptom_of_branch(loaded, "nccl.timeout"), subject, seen, "an end", verdict="fail")
     if run.outcome == "not run":
         return Finding(subject, "unknown", f"not run: {run.error}", "a run", "", AGAIN)
-    wrong = _wrong(run)
-    if wrong:
-        return of_symptom("nccl.wrong_data", subject, f"{wrong}{_by(run)}", "the numbers that were sent")
+    table = _table(run)
+    if table.wrong:
+        first = next((row.size_bytes for row in table.rows if row.wrong), None)
+        where = f", first at {first / (1 << 20):g} MiB" if first is not None else ""
+        seen = f"{table.wrong} wrong values{where}{_by(run)}"
+        return of_symptom("nccl.wrong_data", subject, seen, "the numbers that were sent")
     if run.outcome == "flood":
         return Finding(subject, "fail", "its output does not end; killed", "a table", "", f"run {run.path} by hand")
     if run.outcome == "done":
@@ -103,16 +99,8 @@ def _table(run: Run) -> Table:
         return Table((), None)
 
 
-def _wrong(run: Run) -> str:
-    """`12 wrong values, first at 8 MiB`, or "" where none were counted or the table cannot be read."""
-    table = _table(run)
-    first = next((row.size_bytes for row in table.rows if row.wrong), None)
-    where = f", first at {first / (1 << 20):g} MiB" if first is not None else ""
-    return f"{table.wrong} wrong values{where}" if table.wrong else ""
-
-
 def _reached(run: Run) -> str:
-    """The last completed size of a program that hung."""
+    """The last size that a program completed before it hung."""
     if run.program not in ("all_reduce_perf", "sendrecv_perf"):
         return ""
     rows = _table(run).rows
@@ -120,7 +108,7 @@ def _reached(run: Run) -> str:
 
 
 def _last_words(run: Run) -> str:
-    """The line of its output that says what failed."""
+    """The line of the output that says what failed."""
     lines = [line.strip() for line in run.said.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     named = [line for line in lines if re.search(r"\bfailure\b|\berror\b|Invalid number of GPUs", line, re.IGNORECASE)]
     return (named or lines[-1:] or ["no output"])[0][:200]
@@ -129,20 +117,19 @@ def _last_words(run: Run) -> str:
 def linked_ranks(
     rig: Rig | None, slots: Mapping[BusId, str] | None, bus_ids: Sequence[str]
 ) -> frozenset[tuple[int, int]]:
-    """The pairs of ranks that NVLinks or an NVSwitch join; ranks count the GPUs by their place on the bus."""
+    """The ordered pairs of ranks that NVLinks or an NVSwitch connect; ranks number the GPUs in the order of their bus
+    ids."""
     if rig is None or len(rig.gpus) != len(bus_ids):
         return frozenset()
     known = [(slots or {}).get(BusId(bus), "") for bus in sorted(bus_ids)]
     order = known if all(known) else list(rig.gpus)
-    numbers = range(len(order))
-    if rig.nvswitches:
-        return frozenset((a, b) for a in numbers for b in numbers if a != b)
     joined = {frozenset((first, second)) for first, second, links in rig.pairs if links}
-    return frozenset((a, b) for a in numbers for b in numbers if frozenset((order[a], order[b])) in joined and a != b)
+    pairs = permutations(range(len(order)), 2)
+    return frozenset((a, b) for a, b in pairs if rig.nvswitches or frozenset((order[a], order[b])) in joined)
 
 
 def past_nvlink(run: Run, subject: str, linked: frozenset[tuple[int, int]]) -> Finding | None:
-    """The finding for pairs with NVLinks that NCCL does not use; None if there are none."""
+    """The finding for pairs whose NVLinks NCCL does not use; None if it uses all."""
     past = [
         (ends, way)
         for ends, way in run.transports.items()

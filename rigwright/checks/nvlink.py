@@ -22,10 +22,8 @@ from rigwright.facts.gpu.topology import NvLink
 
 
 class _Gpu(Struct, frozen=True):
-    """The links of a GPU that answers, without those to a GPU that does not.
-
-    `at`: its position and bus id. `most`: as many links as the rig has to GPUs that answer, None if nobody knows.
-    """
+    """The links of a GPU that answers, without those to GPUs that do not. `at`: position and bus id. `most`: the
+    number of links in the rig to GPUs that answer; None if not known."""
 
     bus_id: str
     position: str
@@ -35,12 +33,12 @@ class _Gpu(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its position, else its bus id."""
+        """The position, or the bus id if there is none."""
         return self.position or self.bus_id
 
     @property
     def up(self) -> int:
-        """How many of its links are up."""
+        """The number of links that are up."""
         return sum(link.gb_s is not None for link in self.links)
 
     @property
@@ -53,25 +51,14 @@ class _Gpu(Struct, frozen=True):
         """`5 links up; down: 0`."""
         return f"{self.up} links up{f'; down: {self.down}' if self.down else ''}"
 
-    def up_to(self, peer: _Gpu) -> int:
-        """How many links to another GPU are up."""
-        return sum(link.gb_s is not None and link.peer == peer.bus_id for link in self.links)
-
-    def least(self, whole: bool) -> int:
-        """How many links must be up. `whole`: every GPU answers; else nobody knows without a rig where a link that is
-        down ends."""
-        if self.most is not None:
-            return self.most
-        return len(self.links) if self.up and whole else 0
-
 
 @check()
 def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every GPU has as many active NVLinks as the rig says for its position; without a rig, all of its links or none
-    (no bridge).
+    """Every GPU has as many active NVLinks as the rig has at its position; without a rig, all of its links or none (no
+    bridge).
 
-    A link that is down is one finding with both of its GPUs, where the driver says which GPUs the active links connect.
-    Links to a missing GPU are reported by gpu.present, links to a GPU that does not answer by gpu.answering.
+    A link that is down is one finding with both GPUs if the driver reports which GPUs the active links connect.
+    gpu.present reports a missing GPU, gpu.answering a GPU that does not answer.
     """
     links, cards = facts.all(topology.nvlinks, gpu_health.cards)
     there = [card for card in cards if not card.lost]
@@ -79,16 +66,15 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
     positions = {card.bus_id: (slots or {}).get(card.bus_id, "") for card in there}
     gpus = []
     for card in there:
+        at, position = place(card.bus_id, slots), positions[card.bus_id]
         if card.mig:
-            seen = "not checked: the driver reports no NVLinks with MIG on"
-            yield Finding(place(card.bus_id, slots), "info", seen)
+            yield Finding(at, "info", "not checked: the driver reports no NVLinks with MIG on")
             continue
-        position = positions[card.bus_id]
         own = [link for link in links if link.uuid == card.uuid and link.peer not in lost]
-        most = _wanted(rig, position, card.device_id, positions.values())
-        gpus.append(_Gpu(card.bus_id, position, place(card.bus_id, slots), own, most))
-    pairs = _wanted_pairs(gpus, rig, whole=not lost)
-    wrong = tuple(_of_gpus(gpus, rig, not lost) if pairs is None else _of_pairs(gpus, pairs, told=rig is not None))
+        most = _links_in_rig(rig, position, card.device_id, positions.values())
+        gpus.append(_Gpu(card.bus_id, position, at, own, most))
+    pairs = _expected_pairs(gpus, rig, whole=not lost)
+    wrong = tuple(_of_gpus(gpus, rig, not lost) if pairs is None else _of_pairs(gpus, pairs, by_rig=rig is not None))
     yield from wrong
     if gpus and not wrong:
         fine = Counter(gpu.up for gpu in gpus)
@@ -98,11 +84,12 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
         yield Finding("NVLinks", "pass", "none")
 
 
-def _wanted_pairs(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Mapping[frozenset[str], int] | None:
-    """How many links each pair of bus ids must have; None if nobody knows which GPUs a link that is down connects.
+def _expected_pairs(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Mapping[frozenset[str], int] | None:
+    """The number of links that each pair of bus ids must have; None if it is not known which GPUs a link that is down
+    connects.
 
-    Without a rig all connected pairs must have as many as the best one, if that makes as many missing ends on each GPU
-    as are down.
+    Without a rig, all connected pairs must have as many links as the best one, if the missing links of each GPU are
+    then as many as its links that are down. `whole`: every GPU answers.
     """
     if not all(link.peer for gpu in gpus for link in gpu.links if link.gb_s is not None):
         return None
@@ -119,10 +106,13 @@ def _wanted_pairs(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Mapping
 
 
 def _active(a: _Gpu, b: _Gpu) -> int:
-    return min(a.up_to(b), b.up_to(a))
+    """The number of links between two GPUs that both report as up."""
+    return min(
+        sum(link.gb_s is not None and link.peer == to.bus_id for link in of.links) for of, to in ((a, b), (b, a))
+    )
 
 
-def _of_pairs(gpus: Sequence[_Gpu], wanted: Mapping[frozenset[str], int], told: bool) -> Iterator[Finding]:
+def _of_pairs(gpus: Sequence[_Gpu], wanted: Mapping[frozenset[str], int], by_rig: bool) -> Iterator[Finding]:
     """A finding for each pair with too few links; one for a GPU with too few to all others, and one if all pairs have
     too few."""
     ends = {pair: [gpu for gpu in gpus if gpu.bus_id in pair] for pair in wanted}
@@ -130,49 +120,49 @@ def _of_pairs(gpus: Sequence[_Gpu], wanted: Mapping[frozenset[str], int], told: 
     few = [pair for pair, links in wanted.items() if active[pair] < links]
     if len(few) == len(wanted) > 1:
         every = sum(wanted.values())
-        yield _too_few("NVLinks", f"{sum(active.values())} of {every} links up", f"{every} links", told)
+        yield _too_few("NVLinks", f"{sum(active.values())} of {every} links up", f"{every} links", by_rig)
         return
     common = common_gpus(few, wanted)
     for gpu in gpus:
         if gpu.bus_id in common:
             links = sum(number for pair, number in wanted.items() if gpu.bus_id in pair)
-            yield _too_few(gpu.at, gpu.seen, f"{links} links", told)
+            yield _too_few(gpu.at, gpu.seen, f"{links} links", by_rig)
     for pair in few:
         if pair.isdisjoint(common):
             down = " and ".join(f"{gpu.down} of {gpu.name}" for gpu in ends[pair] if gpu.down)
             subject = " and ".join(gpu.at for gpu in ends[pair])
             seen = f"{active[pair]} of {wanted[pair]} links up; down: {down}"
-            yield _too_few(subject, seen, f"{wanted[pair]} links", told)
+            yield _too_few(subject, seen, f"{wanted[pair]} links", by_rig)
 
 
 def _of_gpus(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Iterator[Finding]:
-    """What is wrong where nobody knows which GPUs a link connects: with NVSwitches a finding for each GPU, else one for
-    all."""
-    few = [(gpu, least) for gpu in gpus if gpu.up < (least := gpu.least(whole))]
+    """The findings if it is not known which GPUs a link connects: one per GPU with NVSwitches, otherwise one for
+    all. Without a rig all links must be up, unless none is."""
+    least_up = {
+        gpu.bus_id: (len(gpu.links) if gpu.up and whole else 0) if gpu.most is None else gpu.most for gpu in gpus
+    }
+    few = [(gpu, least) for gpu in gpus if gpu.up < (least := least_up[gpu.bus_id])]
     each = [[entry] for entry in few] if rig and rig.nvswitches else [few] if few else []
     for same in each:
         subject = ", ".join(gpu.at for gpu, _ in same)
         seen = same[0][0].seen if len(same) == 1 else "; ".join(f"{gpu.seen} of {gpu.name}" for gpu, _ in same)
         expected = " or ".join(str(least) for least in dict.fromkeys(least for _, least in same))
-        told = all(gpu.most is not None for gpu, _ in same)
-        yield _too_few(subject, seen, f"{expected} links", told)
+        yield _too_few(subject, seen, f"{expected} links", all(gpu.most is not None for gpu, _ in same))
 
 
-_BOARD = "A GPU module that is not fully seated or worn, its socket, or the board between the two sockets."
-_TOLD = "The bridge is not fully seated or broken; else the connector of the GPU."
+def _too_few(subject: str, seen: str, expected: str, by_rig: bool) -> Finding:
+    """The finding for links that are down; `by_rig`: the expected number is that of the rig."""
+    if not by_rig:
+        return of_symptom("nvlink.inactive", subject, seen, expected, "host", verdict="warn")
+    board = "A GPU module that is not fully seated or worn, its socket, or the board between the two sockets."
+    bridge = "The bridge is not fully seated or broken; else the connector of the GPU."
+    down = of_symptom("nvlink.inactive", subject, seen, expected, "rig", verdict="fail")
+    return replace(down, cause=board if "SXM" in subject else bridge)
 
 
-def _too_few(subject: str, seen: str, expected: str, told: bool) -> Finding:
-    """The finding of links that are down; `told`: the rig says how many there are."""
-    if told:
-        down = of_symptom("nvlink.inactive", subject, seen, expected, "rig", verdict="fail")
-        return replace(down, cause=_BOARD if "SXM" in subject else _TOLD)
-    return of_symptom("nvlink.inactive", subject, seen, expected, "host", verdict="warn")
-
-
-def _wanted(rig: Rig | None, position: str, device_id: str, there: Collection[str]) -> int | None:
-    """The links that the rig has between a position and positions with a GPU; None if the rig or the position is
-    unknown."""
+def _links_in_rig(rig: Rig | None, position: str, device_id: str, there: Collection[str]) -> int | None:
+    """The number of links of the rig from a position to positions with a GPU; None if rig or position is not
+    known."""
     if rig is None:
         return None
     if rig.nvswitches:

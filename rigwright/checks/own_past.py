@@ -19,19 +19,19 @@ SLOWER_LINK = 0.25
 SAME_POWER_W = 1.0
 """Up to this difference two power limits are the same: drivers round them (assumed)."""
 LONGER = 3.0
-"""From this factor on two stresses are of different lengths: a GPU that computes for longer gets warmer, and its clock
-lower (assumed)."""
+"""From this factor on two stresses have different lengths: a GPU that computes longer gets warmer, and its clock lower
+(assumed)."""
 SAME_CLOCK = 0.02
 """Up to this share two clocks count as the same (assumed)."""
 
 
 class Difference(Struct, frozen=True):
-    """What differs most between a GPU now and then, `at` (ISO 8601). `by`: the share that it is slower, negative where
-    it is faster.
+    """A difference in a figure of a GPU, `now` and `then`, at the time `at` (ISO 8601). `by`: the share that it is
+    slower; negative if it is faster.
 
-    `settings`: what was set otherwise then, in words; () where the speeds can be compared. `clock`: the share of its
-    clock then, None where one of them is not known or the clock has no part in it. `hotter_c`: degrees more than then.
-    `slowed_by`: why its clock is lowered now.
+    `settings`: the settings that differed then, in words; () if the speeds are comparable. `clock`: the clock now as a
+    share of the clock then; None if not known, or without influence. `hotter_c`: degrees more than then. `slowed_by`:
+    why its clock is lowered now.
     """
 
     name: str
@@ -54,8 +54,7 @@ class Difference(Struct, frozen=True):
 
     @property
     def brief(self) -> str:
-        """`13.2 TFLOPS: 6% slower than on 2026-05-12 at the same power limit`, or with what was set otherwise: at most
-        two settings."""
+        """`13.2 TFLOPS: 6% slower than on 2026-05-12 at the same power limit`, or with up to two settings."""
         more = f"; and {len(self.settings) - 2} other settings" if len(self.settings) > 2 else ""
         settings = f": {'; '.join(self.settings[:2])}{more}" if self.settings else " at the same power limit"
         return f"{self.now:.1f} {self.unit}: {self._how} than {on_day(self.at)}{settings}"
@@ -66,47 +65,45 @@ class Difference(Struct, frozen=True):
 
 
 def on_day(at: str) -> str:
-    """`on 2026-05-12`, in this machine's time zone; with the time where that day is today."""
+    """`on 2026-05-12`, in this machine's time zone; with the time if that is today."""
     when = datetime.datetime.fromisoformat(at).astimezone()
     return f"on {when:%Y-%m-%d %H:%M}" if when.date() == datetime.date.today() else f"on {when:%Y-%m-%d}"
 
 
 def difference(now: GpuFigures, before: Sequence[Dated]) -> Difference | None:
-    """How much slower a GPU is than in the fastest of its earlier stresses with the same settings; None: not by a share
-    that counts.
-
-    Where none had the same settings, the difference from the newest one in either direction, with the settings that
-    differ.
-    """
-    alike = [one for one in before if not other_settings(now, one.figures)]
+    """The greatest share by which a GPU is slower than in an earlier stress with the same settings; None if it is not
+    slower by a share that counts. If no earlier stress had the same settings, the greatest difference from the newest
+    stress, in either direction."""
+    alike = [stress for stress in before if not other_settings(now, stress.figures)]
     if alike:
-        slower = [one for earlier in alike for one in _differences(now, earlier) if one.by > 0]
-        return max(slower, key=lambda one: one.by, default=None)
-    newest = max(before, key=lambda one: one.at, default=None)
-    return max(_differences(now, newest), key=lambda one: abs(one.by), default=None) if newest else None
+        slower = [found for stress in alike for found in _differences(now, stress) if found.by > 0]
+        return max(slower, key=lambda found: found.by, default=None)
+    newest = max(before, key=lambda stress: stress.at, default=None)
+    return max(_differences(now, newest), key=lambda found: abs(found.by), default=None) if newest else None
 
 
 def compared_with(now: GpuFigures, before: Sequence[Dated]) -> str:
-    """When the newest earlier stress with the same settings was (ISO 8601); "" without one."""
-    return max((one.at for one in before if not other_settings(now, one.figures)), default="")
+    """The time of the newest earlier stress with the same settings (ISO 8601); "" if there is none."""
+    return max((stress.at for stress in before if not other_settings(now, stress.figures)), default="")
 
 
 def other_settings(now: GpuFigures, then: GpuFigures) -> tuple[str, ...]:
-    """What differs between two stresses and changes the speed, in words."""
-    found = []
-    limits = now.power_limit_w, then.power_limit_w
-    if None in limits and limits[0] != limits[1]:
-        found.append("its power limit is not known of both")
-    elif limits[0] is not None and limits[1] is not None and abs(limits[0] - limits[1]) > SAME_POWER_W:
-        found.append(f"its power limit was {limits[1]:g} W and is {limits[0]:g} W")
+    """The settings that differ between two stresses and change the speed, in words."""
+    differ = []
+    limit_w, limit_w_then = now.power_limit_w, then.power_limit_w
+    if limit_w is not None and limit_w_then is not None:
+        if abs(limit_w - limit_w_then) > SAME_POWER_W:
+            differ.append(f"its power limit was {limit_w_then:g} W and is {limit_w:g} W")
+    elif limit_w != limit_w_then:
+        differ.append("its power limit is not known of both")
     if now.branch != then.branch:
-        found.append(f"the driver was {then.driver or 'unknown'} and is {now.driver or 'unknown'}")
+        differ.append(f"the driver was {then.driver or 'unknown'} and is {now.driver or 'unknown'}")
     if now.cuda != then.cuda:
-        found.append(f"the CUDA runtime was {then.cuda or 'unknown'} and is {now.cuda or 'unknown'}")
+        differ.append(f"the CUDA runtime was {then.cuda or 'unknown'} and is {now.cuda or 'unknown'}")
     shorter, longer = sorted((now.asked_s, then.asked_s))
     if longer >= LONGER * shorter:
-        found.append(f"it worked for {_duration(then.asked_s)} then and for {_duration(now.asked_s)} now")
-    return tuple(found)
+        differ.append(f"it worked for {_duration(then.asked_s)} then and for {_duration(now.asked_s)} now")
+    return tuple(differ)
 
 
 def _duration(seconds: float) -> str:
@@ -114,19 +111,16 @@ def _duration(seconds: float) -> str:
 
 
 def _differences(now: GpuFigures, earlier: Dated) -> Iterator[Difference]:
-    """The differences that count."""
-    then, settings = earlier.figures, other_settings(now, earlier.figures)
-    hotter = (
-        now.alone_max_c - then.alone_max_c if now.alone_max_c is not None and then.alone_max_c is not None else None
-    )
+    """The differences of at least the share that counts."""
+    then, at, settings = earlier.figures, earlier.at, other_settings(now, earlier.figures)
+    known = now.alone_max_c is not None and then.alone_max_c is not None
+    hotter_c = (now.alone_max_c or 0) - (then.alone_max_c or 0) if known else None
     for kind, rate in now.tflops.items():
-        before = then.tflops.get(kind)
+        before, kind_name = then.tflops.get(kind), kind.upper()
         if before and abs(by := 1 - rate / before) >= SLOWER:
-            clocks = now.clocks_mhz.get(kind), then.clocks_mhz.get(kind)
-            clock = clocks[0] / clocks[1] if clocks[0] and clocks[1] else None
-            yield Difference(
-                kind.upper(), "TFLOPS", rate, before, by, earlier.at, settings, clock, hotter, now.slowed_by
-            )
+            mhz, mhz_then = now.clocks_mhz.get(kind), then.clocks_mhz.get(kind)
+            clock = mhz / mhz_then if mhz and mhz_then else None
+            yield Difference(kind_name, "TFLOPS", rate, before, by, at, settings, clock, hotter_c, now.slowed_by)
     for field, name, share in (
         ("memory_gb_s", "copies within its memory", SLOWER_MEMORY),
         ("to_device_gb_s", "copies to it", SLOWER_LINK),
@@ -134,4 +128,4 @@ def _differences(now: GpuFigures, earlier: Dated) -> Iterator[Difference]:
     ):
         gb_s, gb_s_then = getattr(now, field), getattr(then, field)
         if gb_s is not None and gb_s_then and abs(by := 1 - gb_s / gb_s_then) >= share:
-            yield Difference(name, "GB/s", gb_s, gb_s_then, by, earlier.at, settings)
+            yield Difference(name, "GB/s", gb_s, gb_s_then, by, at, settings)

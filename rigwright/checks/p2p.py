@@ -1,7 +1,4 @@
-"""Checks of the peer-to-peer test: its measurements compared with the rig, the models and the topology.
-
-All of them read the document of a test in the same run (`verify`, or a provision that changed the driver).
-"""
+"""Compares the measurements of this run's peer-to-peer test with the rig, the models and the topology."""
 
 from __future__ import annotations
 
@@ -14,28 +11,39 @@ from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Verdict, check, environment, of_symptom, of_text
 from rigwright.checks._common_gpu import faults
-from rigwright.checks._expected_links import Expected, Machine, machine, on_the_box, per_link, place_of
+from rigwright.checks._expected_links import Expected, Machine, bus_id_of, machine
+from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
+from rigwright.core.shortening import first_of
 from rigwright.facts import Facts, pci
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.facts.nccl.p2p_test import Document, Pair, SendRecvResult
 
 FAR = 0.65
-"""Below this share of its figure a pair, or an all-reduce, is broken: one of two NVLinks down leaves a half; good
+"""Below this share of its figure a pair, or an all-reduce, is broken: with one of two NVLinks down it has half; good
 machines are within a fifth."""
 FAR_THROUGH_HOST = 0.5
 """The same for a copy through host memory, whose two halves do not overlap with every driver."""
 FAR_QUICK = 0.4
 """The same for the quick test of a fast pair: with 4 MiB, latency is much of the time (2 of 11 us on an H100)."""
 FAST_GB_S = 100.0
+"""From this figure on a pair is fast in the sense of FAR_QUICK (assumed)."""
+FAR_MESSAGE, FAR_MESSAGE_QUICK = 0.5, 0.3
+"""Below these shares of the figure of a copy, NCCL's message is slow: NCCL adds latency and a protocol (assumed)."""
+FASTER_LEVEL_SYS = 1.15
+"""From this factor on, P2P across host bridges is worth the setting NCCL_P2P_LEVEL=SYS (assumed)."""
+SAME_SPEED = 1.05
+"""Up to this factor between the lowest and the highest, speeds are shown as one (assumed)."""
+GOOD_SCALING, POOR_SCALING = 0.9, 0.6
+"""Shares of the rig's speed-up: from the first on it passes, below the second it is a warning (assumed)."""
 MORE_SHM = "sudo mount -o remount,size=50% /dev/shm (a container: --shm-size=1g)"
 
 
 class Judged(Struct, frozen=True):
-    """The finding on a pair, still without its subject, and its speeds in GB/s.
+    """The finding for a pair, without its subject, and the speeds of the pair, GB/s.
 
-    `gb_s`: what was measured while no other pair transferred. `other_gb_s`: the same the other way (through the host,
-    or with P2P off). `round_gb_s`: what was measured only in a round, for a pair that was not measured alone.
+    `gb_s`: measured while no other pair transferred. `other_gb_s`: the same through the host, or with P2P off.
+    `round_gb_s`: measured together with other pairs only.
     """
 
     finding: Finding
@@ -48,14 +56,14 @@ def _symptom(key: str, seen: str, expected: str) -> Judged:
     return Judged(of_symptom(key, "", seen, expected, "rig", verdict="fail"))
 
 
-def copied(pair: Pair, expected: Expected, document: Document) -> Judged:
-    """The verdict on a pair's peer access and copies."""
+def _judge_copies(pair: Pair, expected: Expected, document: Document) -> Judged:
+    """The verdict on the peer access and the copies of a pair."""
     copy, staged = pair.bytes, pair.staged
     for name, result in (("with peer access", copy), ("through the host", staged)):
         if result and result.outcome == "wrong data":
             return _symptom("nccl.wrong_data", f"wrong data {name}", "the bytes that were sent")
         if result and result.outcome == "hang":
-            key = blamed(document.versions.driver, "nccl.timeout")
+            key = symptom_of_branch(document.versions.driver, "nccl.timeout")
             return _symptom(key, f"a copy {name} hangs", expected.words)
         if result and result.outcome == "error":
             seen = f"a copy {name} fails: {result.error}"
@@ -71,7 +79,8 @@ def copied(pair: Pair, expected: Expected, document: Document) -> Judged:
         seen = "granted, although the stock driver does not: a patched module, or other cards"
         return Judged(Finding("", "info", seen, "", expected.words, source="rig"), copy.gb_s, host, in_round)
     if copy.gb_s is None and not _fast_enough(pair, expected, document):
-        return Judged(_not_alone(expected), None, host, in_round)
+        seen, cause = "data right; speed not measured alone", "a pair of the same kind is too slow alone"
+        return Judged(Finding("", "unknown", seen, _wanted(expected), cause, AGAIN), None, host, in_round)
     if copy.gb_s is not None and _is_slow(copy.gb_s, expected, document):
         return _slow(expected, copy.gb_s, host)
     finding = Finding("", "pass", "peer access on", _wanted(expected), source=expected.source)
@@ -79,34 +88,25 @@ def copied(pair: Pair, expected: Expected, document: Document) -> Judged:
 
 
 def _is_slow(gb_s: float, expected: Expected, document: Document) -> bool:
-    return expected.gb_s is not None and gb_s < _limit(expected.gb_s, document) * expected.gb_s
+    far = FAR_QUICK if document.quick and (expected.gb_s or 0) > FAST_GB_S else FAR
+    return expected.gb_s is not None and gb_s < far * expected.gb_s
 
 
 def _fast_enough(pair: Pair, expected: Expected, document: Document) -> bool:
-    """Whether the copy of a pair that was not measured alone cannot be broken.
+    """Whether a pair that was not measured alone is proved to be fast enough.
 
-    Other transfers only make a copy slower, so a speed in a round that is no failure proves as much as one measured
-    alone. A lower one may be the round's: then a pair of the same kind that is fast enough alone stands for it, because
-    the test measures each pair alone whose round was slower than that of others of its kind.
+    Other transfers only make a copy slower, so a sufficient speed in a round is a proof. With a lower one, a pair of
+    the same kind that is fast enough alone is the proof: the test measures each pair alone whose round was slower than
+    the rounds of others of its kind.
     """
     if pair.bytes and pair.bytes.round_gb_s is not None and not _is_slow(pair.bytes.round_gb_s, expected, document):
         return True
-    alone = [other.bytes.gb_s for other in document.pairs if other.bytes and other.bytes.gb_s and _alike(other, pair)]
-    return bool(alone) and not _is_slow(max(alone), expected, document)
 
+    def kind(pair: Pair) -> tuple[str | None, bool | None]:
+        return pair.grant.link or pair.grant.distance, pair.grant.cuda
 
-def _alike(a: Pair, b: Pair) -> bool:
-    return (a.grant.link or a.grant.distance, a.grant.cuda) == (b.grant.link or b.grant.distance, b.grant.cuda)
-
-
-def _not_alone(expected: Expected) -> Finding:
-    seen = "data right; speed not measured alone"
-    cause = "a pair of the same kind is too slow alone"
-    return Finding("", "unknown", seen, _wanted(expected), cause, AGAIN)
-
-
-def _limit(figure: float, document: Document) -> float:
-    return FAR_QUICK if document.quick and figure > FAST_GB_S else FAR
+    copies_alone = [other.bytes for other in document.pairs if other.bytes and kind(other) == kind(pair)]
+    return any(copy.gb_s and not _is_slow(copy.gb_s, expected, document) for copy in copies_alone)
 
 
 def _wanted(expected: Expected) -> str:
@@ -136,8 +136,7 @@ def _refused_nvlink(seen: str, wanted: str, expected: Expected) -> Judged:
 
 
 def _without_nvswitch(finding: Finding) -> Finding:
-    """The finding of peers that are refused over NVLink, for GPUs that are linked directly: there is no fabric
-    manager."""
+    """The finding for peer access refused over NVLink, with cause and fix for GPUs without NVSwitch."""
     cause = "The link is up. One of its GPUs needs a reset, or is broken."
     fix = (
         "nvidia-smi topo -p2p n shows the refused pairs; cold boot (sudo poweroff, mains off for 30 seconds); if it stays: swap the "
@@ -161,23 +160,21 @@ def _refused(pair: Pair, expected: Expected, host: float | None) -> Judged:
     return Judged(Finding("", "info", why, "", cause, "", "rig", "p2p.not_offered"), None, host)
 
 
-def blamed(driver: str | None, key: str) -> str:
-    """The symptom of GPUs that hang or get wrong data: that of the driver's branch where it is known for both, else
-    `key`."""
+def symptom_of_branch(driver: str | None, key: str) -> str:
+    """The symptom for GPUs that hang or get wrong data: that of a driver branch known for both, otherwise `key`."""
     return "branch.peer_to_peer_545" if (driver or "").startswith("545.") else key
 
 
-def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
-    """The verdict on NCCL's message between a pair, and its transport."""
-    result = pair.collective
-    assert result is not None
-    off = result.without_p2p
+def _judge_message(pair: Pair, result: SendRecvResult, expected: Expected, document: Document) -> Judged:
+    """The verdict on NCCL's message between two GPUs and on its transport."""
+    off, in_round = result.without_p2p, result.round_gb_s if result.gb_s is None else None
     if result.outcome in ("hang", "wrong data"):
         cost = f" at {off.gb_s:.3g} GB/s" if off and off.gb_s else ""
         helps = f"correct with NCCL_P2P_DISABLE=1{cost}" if off and off.ok else "the same with NCCL_P2P_DISABLE=1"
         key = "nccl.timeout" if result.outcome == "hang" else "nccl.wrong_data"
-        key = blamed(document.versions.driver, key)
-        return _symptom(key, f"{result.outcome}{_by(result)}; {helps}", "correct data, in time")
+        by = f" by {result.transport}" if result.transport else ""
+        key = symptom_of_branch(document.versions.driver, key)
+        return _symptom(key, f"{result.outcome}{by}; {helps}", "correct data, in time")
     if result.outcome == "error":
         symptom = next(iter(catalogue.symptoms_in(result.error or "")), None)
         if symptom and symptom.key == _OFF_NVLINK:
@@ -190,30 +187,20 @@ def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
         return Judged(Finding("", "unknown", f"not run: {result.error}", "a message", "", AGAIN))
     if result.kind == "P2P":
         finding = Finding("", "pass", result.transport or "P2P", source=expected.source)
-        figure = expected.gb_s
-        if figure is not None and result.gb_s is not None and result.gb_s < _slow_message(figure, document):
+        figure = expected.gb_s or 0.0
+        least = (FAR_MESSAGE_QUICK if document.quick and figure > FAST_GB_S else FAR_MESSAGE) * figure
+        if result.gb_s is not None and result.gb_s < least:
             wanted = f"{expected.words}, half of {figure:.3g} GB/s at the least"
             cause = "the copy is slow too; else low clocks, or other programs on the GPUs"
             fix = "fix the copy between them first"
             finding = Finding("", "warn", f"{result.transport}, slow", wanted, cause, fix, expected.source)
-        in_round = result.round_gb_s if result.gb_s is None else None
         return Judged(finding, result.gb_s, off.gb_s if off and off.ok else None, in_round)
     if expected.links or expected.kind == "nvswitch":
         return _refused_nvlink(f"{result.transport}, not over the NVLinks", expected.words, expected)
-    in_round = result.round_gb_s if result.gb_s is None else None
-    return Judged(_past_p2p(pair, expected, result), result.gb_s, None, in_round)
+    return Judged(_other_transport(pair, expected, result), result.gb_s, None, in_round)
 
 
-def _slow_message(figure: float, document: Document) -> float:
-    """GB/s below which a message is slow: NCCL pays latency and a protocol on top of the copy."""
-    return (0.3 if document.quick and figure > FAST_GB_S else 0.5) * figure
-
-
-def _by(result: SendRecvResult) -> str:
-    return f" by {result.transport}" if result.transport else ""
-
-
-def _past_p2p(pair: Pair, expected: Expected, result: SendRecvResult) -> Finding:
+def _other_transport(pair: Pair, expected: Expected, result: SendRecvResult) -> Finding:
     """The finding if NCCL uses another transport than P2P between GPUs without NVLink."""
     more = result.with_level_sys
     way = result.transport or result.kind or "an unknown way"
@@ -221,10 +208,10 @@ def _past_p2p(pair: Pair, expected: Expected, result: SendRecvResult) -> Finding
     if not pair.grant.cuda:
         cause = "NCCL_P2P_DISABLE=1 has no effect here"
         return Finding("", "info", f"{way}, as P2P is not granted", "", cause, source=expected.source)
-    if more and more.ok and more.gb_s and result.gb_s and more.gb_s > 1.15 * result.gb_s:
+    if more and more.ok and more.gb_s and result.gb_s and more.gb_s > FASTER_LEVEL_SYS * result.gb_s:
         fix = f"NCCL_P2P_LEVEL=SYS for the program: {more.gb_s:.3g} GB/s in place of {result.gb_s:.3g}, data right"
         return Finding("", "info", f"{way}, though P2P works", "", "NCCL uses P2P only below one host bridge", fix)
-    if more and more.ok and result.gb_s is None:  # only pairs that were measured alone tell whether P2P is faster
+    if more and more.ok and result.gb_s is None:  # only speeds that were measured alone can be compared
         cause = "across host bridges NCCL prefers it; with NCCL_P2P_LEVEL=SYS the data is right, the speed was not measured alone"
         return Finding("", "info", seen, "", cause)
     if more and more.outcome in ("hang", "wrong data", "error"):
@@ -235,12 +222,14 @@ def _past_p2p(pair: Pair, expected: Expected, result: SendRecvResult) -> Finding
     return Finding("", verdict, seen, "", "across host bridges NCCL prefers it", fix)
 
 
-def grouped(judged: Sequence[tuple[Pair, Judged]], known: Machine, other: str, document: Document) -> Iterator[Finding]:
-    """One finding for each different verdict and fault, with its pairs and the range of their bandwidths; `other` names
-    the second.
+def _findings(
+    judged: Sequence[tuple[Pair, Judged]], known: Machine, other: str, document: Document
+) -> Iterator[Finding]:
+    """One finding for each different verdict and fault, with its pairs and the range of their speeds; `other`: the name
+    of `other_gb_s`.
 
-    Pairs of one GPU that has the fault with all others are one fault, and so are pairs that are connected with each
-    other, and all pairs if none is well.
+    One fault are the pairs of a GPU if all of them are bad, other bad pairs that share GPUs, and all pairs if all are
+    bad.
     """
     groups: dict[tuple[object, ...], list[tuple[Pair, Judged]]] = {}
     bad = {_ends(pair) for pair, verdict in judged if verdict.finding.verdict in ("fail", "warn")}
@@ -252,36 +241,25 @@ def grouped(judged: Sequence[tuple[Pair, Judged]], known: Machine, other: str, d
         key = (finding.verdict, finding.seen, finding.expected, finding.cause, finding.fix, number)
         groups.setdefault(key, []).append((pair, verdict))
     for same in groups.values():
-        finding = same[0][1].finding
-        speed = _speeds([entry for _, entry in same])
-        others = [entry.other_gb_s for _, entry in same if entry.other_gb_s is not None]
-        other_speed = _range(others)
+        verdicts = [verdict for _, verdict in same]
+        alone = [verdict.gb_s for verdict in verdicts if verdict.gb_s]
+        rounds = [verdict.round_gb_s for verdict in verdicts if verdict.round_gb_s]
+        others = [verdict.other_gb_s for verdict in verdicts if verdict.other_gb_s is not None]
+        speeds = [f"{_range(alone)}{f' ({len(alone)} alone)' if rounds else ''}"] if alone else []
+        speeds += [f"{_range(rounds)} in rounds ({len(rounds)})"] if rounds else []
         of_few = f" ({len(others)} alone)" if document.rounds and len(others) < len(same) else ""
-        seen = [finding.seen, *([speed] if speed else []), *([f"{other_speed} {other}{of_few}"] if other_speed else [])]
+        seen = [verdicts[0].finding.seen, ", ".join(speeds), f"{_range(others)} {other}{of_few}" if others else ""]
         subject = _pairs([pair for pair, _ in same], len(judged), known)
-        yield replace(finding, subject=subject, seen="; ".join(seen))
+        yield replace(verdicts[0].finding, subject=subject, seen="; ".join(filter(None, seen)))
 
 
 def _ends(pair: Pair) -> frozenset[int]:
     return frozenset((pair.start, pair.end))
 
 
-def _speeds(judged: Sequence[Judged]) -> str:
-    """The range of the speeds, those of pairs that were measured only in rounds apart: `48 GB/s (2 alone), 47 GB/s in
-    rounds (10)`."""
-    alone, rounds = [one.gb_s for one in judged if one.gb_s], [one.round_gb_s for one in judged if one.round_gb_s]
-    speed, in_rounds = _range(alone), _range(rounds)
-    if not rounds:
-        return speed
-    return ", ".join([*([f"{speed} ({len(alone)} alone)"] if alone else []), f"{in_rounds} in rounds ({len(rounds)})"])
-
-
-def _range(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return ""
-    low, high = min(known), max(known)
-    return f"{low:.3g} GB/s" if high < 1.05 * low else f"{low:.3g} to {high:.3g} GB/s"
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.3g} GB/s" if high < SAME_SPEED * low else f"{low:.3g} to {high:.3g} GB/s"
 
 
 def _pairs(pairs: Sequence[Pair], of: int, known: Machine) -> str:
@@ -289,13 +267,11 @@ def _pairs(pairs: Sequence[Pair], of: int, known: Machine) -> str:
     if len(pairs) == of and of > 2:
         return f"all {of} pairs"
     both = list(dict.fromkeys(tuple(sorted((pair.start, pair.end))) for pair in pairs))
-    whole = len(pairs) == 2 * len(both)
-    names = [f"{known.called(a)} {known.called(b)}" for a, b in both]
-    if not whole:
-        names = [f"{known.called(pair.start)} to {known.called(pair.end)}" for pair in pairs]
-    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
-    shown = names[:3] if more else names
-    return ", ".join(shown) + more
+    if len(pairs) == 2 * len(both):
+        names = [f"{known.names[a]} {known.names[b]}" for a, b in both]
+    else:
+        names = [f"{known.names[pair.start]} to {known.names[pair.end]}" for pair in pairs]
+    return first_of(names, 3 if len(names) > 4 else 4)
 
 
 TEST = "peer-to-peer test"
@@ -310,12 +286,12 @@ def _seen(facts: Facts, rig: Rig | None, slots: dict[BusId, str] | None) -> tupl
 
 
 def not_run(verdict: Verdict, why: str, fix: str) -> Finding:
-    """The finding of a peer-to-peer test that was asked for and not run."""
+    """The finding for a requested peer-to-peer test that was not run."""
     return Finding(TEST, verdict, f"not run: {why}", "", "", fix, check="p2p.ran")
 
 
 def left_behind(pids: Sequence[int]) -> Iterator[Finding]:
-    """A finding for each process of a test that the kernel does not end."""
+    """A finding for each process of a test that did not end."""
     for pid in pids:
         seen = f"process {pid} does not end after SIGKILL"
         yield of_symptom("gpu.wedged", "host", seen, "no process left", verdict="fail")
@@ -323,59 +299,52 @@ def left_behind(pids: Sequence[int]) -> Iterator[Finding]:
 
 @check(active=True, follows=("gpu.", "ecc.", "module.", "fm."))
 def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The test finished, found every GPU and correct data in each GPU's memory, and left no process; no round failed by
-    itself."""
+    """The test finished, found every GPU and correct data in the memory of each GPU, and left no process; no round
+    failed."""
     document = facts(nccl.tested)
     yield from left_behind(document.left_behind)
     if document.outcome == "could not run":
         for error in document.errors:
-            yield Finding(
-                "peer-to-peer test", "unknown", f"{error.where}: {error.what}", "a run", *_why_not(error.what)
-            )
+            cause, fix = "", "invoke explain 'ITS TEXT'"
+            if "libnccl" in error.what or "libcudart" in error.what:
+                cause, fix = "the host has no such library", "the same command with --wheels DIR, or --wheels fetch"
+            elif "libcuda.so" in error.what or "driver" in error.what:
+                cause, fix = "no driver, or an incomplete one", "invoke provision"
+            yield Finding(TEST, "unknown", f"{error.where}: {error.what}", "a run", cause, fix)
         return
-    ill = list(_ill(document, slots))
-    yield from ill
+    faulty = list(_faulty_gpus(document, slots))
+    yield from faulty
     shm = document.shared_memory
     if shm and not shm.enough:
         seen, cause = f"{shm.free_mib} of {shm.size_mib} MiB free", "NCCL fails where it goes through it"
         yield Finding("/dev/shm", "warn", seen, "room for NCCL", cause, MORE_SHM, "host")
-    if not (ill or document.left_behind):
+    if not (faulty or document.left_behind):
         versions = document.versions
         size = "quick" if document.quick else "whole"
         seen = f"{len(document.gpus)} GPUs, {size} test in {document.seconds or 0:.0f} s; CUDA {versions.cuda_runtime}, NCCL {versions.nccl}"
-        verdict: Verdict = "pass" if document.gpus else "unknown"
-        yield Finding(TEST, verdict, seen)
+        yield Finding(TEST, "pass" if document.gpus else "unknown", seen, fix=AGAIN)
 
 
-def _ill(document: Document, slots: dict[BusId, str] | None) -> Iterator[Finding]:
-    """Findings for GPUs with wrong data in their memory or unknown to CUDA; if there are none, later errors of GPUs."""
+def _faulty_gpus(document: Document, slots: dict[BusId, str] | None) -> Iterator[Finding]:
+    """Findings for GPUs with wrong data in their memory and GPUs unknown to CUDA; without such GPUs, for later errors
+    of GPUs; and for rounds that failed."""
     look = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'; then a reboot"
     wrong = False
     for gpu in document.gpus:
-        at = place_of(gpu, slots)
+        at = place(bus_id_of(gpu), slots) or f"GPU {gpu.index}"
         if gpu.own and gpu.own.ok is False:
             wrong, text = True, f"its own memory: {gpu.own.outcome}, {gpu.own.error}"
             fix = "sudo dmesg | grep -e NVRM -e Xid; reboot; if it happens again, power off and reseat the card"
             yield Finding(at, "fail", text, "right data", "the GPU, or its contact in the slot", fix)
         elif gpu.cuda_device is None:
             wrong = True
-            seen, cause = "CUDA does not see it", "lost, or in a bad state"
-            yield Finding(at, "fail", seen, "a device", cause, look)
+            yield Finding(at, "fail", "CUDA does not see it", "a device", "lost, or in a bad state", look)
     for error in document.errors:
         if error.where.startswith("GPU ") and not wrong:
             yield Finding(error.where, "fail", error.what, "a test without errors", "", look)
         if error.where.startswith("round "):
             cause = "several pairs at the same time: a PCIe switch, the IOMMU, the power supply, or a link that fails under load"
             yield Finding(error.where, "fail", error.what, "pairs that transfer together", cause, look)
-
-
-def _why_not(error: str) -> tuple[str, str]:
-    """Cause and fix of a test that could not run."""
-    if "libnccl" in error or "libcudart" in error:
-        return "the host has no such library", "the same command with --wheels DIR, or --wheels fetch"
-    if "libcuda.so" in error or "driver" in error:
-        return "no driver, or an incomplete one", "invoke provision"
-    return "", "invoke explain 'ITS TEXT'"
 
 
 @check(active=True, follows=(ran, *_WAYS))
@@ -385,40 +354,47 @@ def copies(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | No
     document, known = _seen(facts, rig, slots)
     if document.outcome == "could not run":
         return
-    judged = [(pair, copied(pair, known.expected(pair, document), document)) for pair in document.pairs]
-    yield from grouped(judged, known, "through the host", document)
-    yield from _box(document, known)
+    judged = [(pair, _judge_copies(pair, known.expected(pair, document), document)) for pair in document.pairs]
+    yield from _findings(judged, known, "through the host", document)
+    yield from _data_sheet(document, known)
 
 
-def _box(document: Document, known: Machine) -> Iterator[Finding]:
-    """Explains the NVLink bandwidth of a data sheet by the links of a pair."""
+def _data_sheet(document: Document, known: Machine) -> Iterator[Finding]:
+    """Explains the NVLink bandwidth in the data sheet by the links of a pair.
+
+    Data sheets count all links in both directions, NVLink 2 to 4 at 25 GB/s a link and direction and NVLink 5 at 50;
+    nvidia-smi reports the line rate, which is slightly higher (25.8, 26.6, 53.1).
+    """
     done: set[tuple[str, int]] = set()
     for pair in document.pairs:
         model, links = known.models[pair.start], known.expected(pair, document).links
         if model is None or model.nvlink is None or not links or (model.key, links) in done:
             continue
         done.add((model.key, links))
-        link_gb_s = per_link(model.nvlink)
+        of_line, in_gpu = model.nvlink.gb_s_per_link, model.nvlink.links
+        link_gb_s = of_line // 25 * 25 if of_line > 25 else of_line
         seen = f"{links} link{'s' if links > 1 else ''} a pair: {links * link_gb_s:g} GB/s each way in theory"
-        box = f"{on_the_box(model.nvlink):g} GB/s in the data sheet = {model.nvlink.links} links x {link_gb_s:g} x 2 directions"
-        yield Finding(f"NVLink of {model.label}", "info", seen, "", box, "", "catalogue")
+        sheet = f"{in_gpu * link_gb_s * 2:g} GB/s in the data sheet = {in_gpu} links x {link_gb_s:g} x 2 directions"
+        yield Finding(f"NVLink of {model.label}", "info", seen, "", sheet, "", "catalogue")
 
 
 @check(active=True, follows=(ran, copies, *_WAYS))
 def collective(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """NCCL uses the expected transport between every pair, its data is correct, nothing hangs, and all-reduce is fast
+    """NCCL uses the expected transport for every pair, with correct data and without hangs, and all-reduce is fast
     enough."""
     document, known = _seen(facts, rig, slots)
     if document.outcome == "could not run":
         return
     judged = [
-        (pair, sent(pair, known.expected(pair, document), document)) for pair in document.pairs if pair.collective
+        (pair, _judge_message(pair, pair.collective, known.expected(pair, document), document))
+        for pair in document.pairs
+        if pair.collective
     ]
-    yield from grouped(judged, known, "P2P off", document)
-    yield from _sum(document, rig)
+    yield from _findings(judged, known, "P2P off", document)
+    yield from _all_reduce(document, rig)
 
 
-def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
+def _all_reduce(document: Document, rig: Rig | None) -> Iterator[Finding]:
     total = document.all_reduce
     if total is None or len(total.gpus) < 2:
         return
@@ -429,7 +405,7 @@ def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
         also = "the same" if alone else "correct" if without and without.ok else "unknown"
         key = "nccl.timeout" if total.outcome == "hang" else "nccl.wrong_data"
         key = "nccl.stalled_queue" if alone and total.outcome == "hang" else key
-        key, seen = blamed(document.versions.driver, key), f"{total.outcome}; {also} with P2P off"
+        key, seen = symptom_of_branch(document.versions.driver, key), f"{total.outcome}; {also} with P2P off"
         yield of_symptom(key, subject, seen, "correct data, in time", verdict="fail")
     elif total.ok is None:
         yield Finding(subject, "unknown", f"not run: {total.error}", "a sum", "", AGAIN)
@@ -443,61 +419,49 @@ def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
         off = f", {without.busbw_gb_s:.3g} with P2P off" if without and without.busbw_gb_s else ""
         far = wanted is not None and not document.quick and total.busbw_gb_s < FAR * wanted
         fix = "look at the pairs above; else run with NCCL_DEBUG=INFO, and check the limits"
-        yield Finding(
-            subject, "warn" if far else "pass", f"{total.busbw_gb_s:.3g} GB/s bus bandwidth{off}",
-            f"about {wanted:g} GB/s" if wanted else "", "", fix, "rig" if wanted else ""
-        )  # fmt: skip
+        seen, expected = f"{total.busbw_gb_s:.3g} GB/s bus bandwidth{off}", f"about {wanted:g} GB/s" if wanted else ""
+        yield Finding(subject, "warn" if far else "pass", seen, expected, "", fix, "rig" if wanted else "")
 
 
 @check(active=True, follows=(ran, copies, collective, *_WAYS))
 def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     """The speed-up of a synthetic training step over several GPUs, compared with the rig's measured figure."""
     document = facts(nccl.tested)
-    rows = [row for row in document.scaling if row.speed_up]
     for row in document.scaling:
         if row.error:
             yield Finding(f"scaling over {row.gpus} GPUs", "unknown", row.error, "a step", "", AGAIN)
-    if len(rows) < 2:
+    speeds = {row.gpus: row.speed_up for row in document.scaling if row.speed_up}
+    if len(speeds) < 2:
         return
-    last = rows[-1]
-    assert last.speed_up is not None
-    known = rig.scaling if rig else None
-    row = next((other for other in rows if known and other.gpus == known.gpus), last)
-    speed = row.speed_up or 0.0
-    share = speed / known.speed_up if known and row.gpus == known.gpus else None
-    seen = f"{speed:.2f} times one GPU (synthetic), efficiency {speed / row.gpus:.0%}"
-    verdict: Verdict = "info" if share is None or 0.6 <= share < 0.9 else "pass" if share >= 0.9 else "warn"
-    wanted = f"{known.speed_up:g} times, in training" if known and share is not None else ""
+    known = rig.scaling if rig and rig.scaling and rig.scaling.gpus in speeds else None
+    gpus = known.gpus if known else [*speeds][-1]
+    seen = f"{speeds[gpus]:.2f} times one GPU (synthetic), efficiency {speeds[gpus] / gpus:.0%}"
+    verdict: Verdict = "info"
+    if known:
+        share = speeds[gpus] / known.speed_up
+        verdict = "pass" if share >= GOOD_SCALING else "warn" if share < POOR_SCALING else "info"
+    wanted = f"{known.speed_up:g} times, in training" if known else ""
     fix = "look at the pairs above" if verdict == "warn" else ""
-    yield Finding(f"scaling to {row.gpus} GPUs", verdict, seen, wanted, OVERLAP, fix, "rig" if wanted else "")
+    yield Finding(f"scaling to {gpus} GPUs", verdict, seen, wanted, OVERLAP, fix, "rig" if wanted else "")
 
 
 @check(active=True, replaces=environment.clean)
 def settings(facts: Facts) -> Iterator[Finding]:
-    """No NCCL setting is left in a file that logins, services or NCCL read; a setting is reported with its measured
-    cost."""
+    """No NCCL setting is left in a file that logins, services or NCCL read; NCCL_P2P_DISABLE is reported with its
+    measured cost."""
     document, in_files = facts.all(nccl.tested, nccl.settings)
-    own = [
-        each
-        for each in document.leftovers
-        if replace(each, in_force=False) not in in_files and each.where != "environment"
-    ]
-    for setting in [*in_files, *own]:
-        text = f"{setting.name}={setting.value} in {setting.where}"
+    left = [each for each in document.leftovers if each.where != "environment"]
+    every = [*in_files, *(each for each in left if replace(each, in_force=False) not in in_files)]
+    total, cost = document.all_reduce, ""
+    if total and total.busbw_gb_s and total.without_p2p and total.without_p2p.busbw_gb_s:
+        cost = f": all-reduce at {total.without_p2p.busbw_gb_s:.3g} in place of {total.busbw_gb_s:.3g} GB/s"
+    for setting in every:
+        seen = f"{setting.name}={setting.value} in {setting.where}"
         if setting.switches_off:
-            cost = _cost(document) if setting.name == "NCCL_P2P_DISABLE" else ""
-            seen = f"{text}{': ' + cost if cost else ''}"
+            seen += cost if setting.name == "NCCL_P2P_DISABLE" else ""
             yield of_symptom("nccl.p2p_disabled_by_hand", "NCCL's settings", seen, "unset", verdict="warn")
         else:
             fix = f"take the line out of {setting.where} unless a program needs it"
-            yield Finding("NCCL's settings", "info", text, "", "somebody set it", fix, "host")
-    if not in_files and not own:
-        yield Finding("NCCL's settings", "pass", "none set in files", "", "", "", "host")
-
-
-def _cost(document: Document) -> str:
-    """The measured cost of NCCL_P2P_DISABLE=1; "" if the test did not measure both."""
-    total = document.all_reduce
-    if total and total.busbw_gb_s and total.without_p2p and total.without_p2p.busbw_gb_s:
-        return f"all-reduce at {total.without_p2p.busbw_gb_s:.3g} in place of {total.busbw_gb_s:.3g} GB/s"
-    return ""
+            yield Finding("NCCL's settings", "info", seen, "", "somebody set it", fix, "host")
+    if not every:
+        yield Finding("NCCL's settings", "pass", "none set in files", source="host")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -13,18 +14,17 @@ from rigwright.facts import Facts, pcie, system
 from rigwright.facts.pcie import Function, Link
 
 AWAKE = 5
-"""Up to this performance state a GPU's link runs at full speed (P0 and P2 under load, in every output that was
-examined)."""
-
+"""Up to this performance state a GPU's link runs at full speed (every output that was examined has P0 or P2 under
+load)."""
 GB_S_OF_LANE = {1: 0.2, 2: 0.4, 3: 0.79, 4: 1.57, 5: 3.15, 6: 6.3}
-"""The bandwidth of a lane by generation, GB/s: 0.8 of its line rate, as measured over Gen3 x1 (0.8), Gen3 x16 (12 to
-13) and Gen4 x16 (25)."""
+"""The bandwidth of a lane by generation: 0.8 of its line rate, as measured with Gen3 x1 (0.8 GB/s), Gen3 x16 (12 to 13)
+and Gen4 x16 (25)."""
 
 
 @check()
 def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every GPU's link has the lanes and, if the GPU is active, the speed that the card and the port above it support;
-    so has every link above it. A slot with fewer lanes than the card is reported with its bandwidth."""
+    """Every GPU's link, and every link above it, has the lanes and, if the GPU is active, the speed that both ends
+    support. A slot with fewer lanes than the card is reported with its bandwidth."""
     functions, states = facts.all(pcie.functions, pcie.states)
     gpus = [function for function in functions.values() if function.is_gpu]
     fine: Counter[str] = Counter()
@@ -66,7 +66,7 @@ def _ceiling(child: Function, port: Function | None) -> Link:
 
 
 def _link(child: Function, port: Function | None, at: str, state: int | None, peers: list[Function]) -> Finding | None:
-    """The finding for a slow or narrow link; None if the link is as good as it can be, or its GPU is idle."""
+    """The finding for a slow or narrow link; None if the link is as good as possible, or its GPU is idle."""
     if child.now is None or child.most is None:
         return None
     most = _ceiling(child, port)
@@ -85,14 +85,14 @@ def _link(child: Function, port: Function | None, at: str, state: int | None, pe
 
 
 def _slot(gpu: Function, port: Function | None, at: str, position: str, rig: Rig | None) -> Iterator[Finding]:
-    """A slot that is narrower than its card: information if the rig says so, else a warning."""
+    """A finding for a slot that is narrower than its card: a warning if the rig has a full slot there, otherwise
+    information."""
     if not port or not port.most or not gpu.most or port.most.width >= gpu.most.width:
         return
     slot = _ceiling(gpu, port)
     has, could = (round(GB_S_OF_LANE[link.generation] * link.width, 1) for link in (slot, gpu.most))
     seen = f"a slot of {slot} for a card of {gpu.most}: about {has:g} GB/s instead of {could:g}"
-    other = rig is not None and position in rig.gpus and position not in rig.lanes
-    if other:
+    if rig is not None and position in rig.gpus and position not in rig.lanes:
         yield of_symptom("pcie.narrow_slot", at, seen, str(gpu.most), "rig", verdict="warn")
     else:
         yield of_symptom("pcie.narrow_slot", at, seen, verdict="info")
@@ -100,7 +100,7 @@ def _slot(gpu: Function, port: Function | None, at: str, position: str, rig: Rig
 
 @check()
 def memory_window(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The firmware assigned every GPU its BAR1 window: Above 4G Decoding is on, or not needed."""
+    """The firmware assigned a BAR1 window to every GPU: Above 4G Decoding is on, or not needed."""
     gpus = [gpu for gpu in facts(pcie.functions).values() if gpu.is_gpu and gpu.answers]
     sizes = Counter(gpu.bar1_bytes >> 20 for gpu in gpus)
     for gpu in gpus:
@@ -110,51 +110,38 @@ def memory_window(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Ite
     if SMALL_MIB in sizes:
         seen = f"{sizes[SMALL_MIB]} x {SMALL_MIB} MiB"
         yield of_symptom("bios.small_bar1", "memory window (BAR1)", seen)
-    rest = ", ".join(f"{number} x {_size(mib)}" for mib, number in sorted(sizes.items()) if mib not in (0, SMALL_MIB))
+    rest = ", ".join(
+        f"{number} x {f'{mib >> 10} GiB' if mib >= 1024 else f'{mib} MiB'}"
+        for mib, number in sorted(sizes.items())
+        if mib not in (0, SMALL_MIB)
+    )
     if rest:
         yield Finding("memory window (BAR1)", "pass", rest)
 
 
 SMALL_MIB = 256
-
-
-def _size(mib: int) -> str:
-    return f"{mib >> 10} GiB" if mib >= 1024 else f"{mib} MiB"
-
-
-VIRTUAL = (
-    "qemu",
-    "kvm",
-    "vmware",
-    "virtualbox",
-    "xen",
-    "bochs",
-    "openstack",
-    "google compute",
-    "virtual machine",
-    "hvm",
-)
+"""The size of a BAR1 window without Resizable BAR."""
+VIRTUAL = "qemu|kvm|vmware|virtualbox|xen|bochs|openstack|google compute|virtual machine|hvm"
 """Words in the board names of virtual machines."""
 
 
 @check()
 def acs(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
-    """No bridge above the GPUs redirects peer-to-peer traffic to the root complex (ACS). A virtual machine needs that.
-
-    It does not affect GPUs that are connected by NVLink, and is information then."""
+    """No bridge above the GPUs redirects peer-to-peer traffic to the root complex (ACS). A virtual machine needs that;
+    for GPUs that do not use PCIe peers it is information."""
     functions, board = facts.all(pcie.functions, system.board)
     bridges = [function.address for function in functions.values() if function.redirects]
     gpus = sum(function.is_gpu for function in functions.values())
-    name = str(board).lower()
-    if not bridges or gpus < 2 or any(word in name for word in VIRTUAL):
+    if not bridges or gpus < 2 or re.search(VIRTUAL, str(board).lower()):
         why = "one GPU" if gpus < 2 else "a virtual machine needs it" if bridges else "no bridge redirects"
         yield Finding("ACS", "pass", why)
         return
     short = " ".join(address.removeprefix("0000:") for address in bridges)
     switch = f"for bridge in {short}; do sudo setpci -s $bridge ECAP_ACS+0x6.w=0000; done"
     seen = f"{len(bridges)} bridges above the GPUs redirect peer-to-peer traffic"
-    if rig is not None and rig.p2p.path in ("nvlink", "nvswitch", "none"):
-        seen += f"; it does not affect these GPUs (they use {_WAYS[rig.p2p.path]})"
+    other_path = {"nvlink": "NVLink", "nvswitch": "NVSwitch", "none": "host memory"}.get(rig.p2p.path if rig else "")
+    if other_path:
+        seen += f"; it does not affect these GPUs (they use {other_path})"
         fix = f"not needed for these GPUs; to switch it off until the next boot: {switch}"
         yield of_symptom("p2p.acs", "ACS", seen, verdict="info", fix=fix)
     else:
@@ -162,16 +149,13 @@ def acs(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
         yield of_symptom("p2p.acs", "ACS", seen, "none", "catalogue", names=line)
 
 
-_WAYS = {"nvlink": "NVLink", "nvswitch": "NVSwitch", "none": "host memory"}
-
 MANY = 100
 """From this number of corrected errors since boot a link is bad; a few are normal when a link is trained (assumed)."""
 
 
 @check()
 def errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The kernel counted no transmission errors (AER) at the GPUs and the ports above them, or only a few corrected
-    ones."""
+    """The kernel counted no transmission errors (AER) at the GPUs and the ports above them, or few corrected errors."""
     functions = facts(pcie.functions)
     counted = [function for function in functions.values() if function.corrected_errors is not None]
     bad = [function for function in counted if (function.corrected_errors or 0) >= MANY or function.uncorrected_errors]

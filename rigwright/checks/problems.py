@@ -1,7 +1,7 @@
-"""Problems: the findings that have one cause, on one GPU or on the machine, with one fix.
+"""Groups findings with one cause, on one GPU or on the machine, into problems with one fix.
 
-Findings are the evidence. A finding belongs to the problem of another one if it follows from that: by consequences.yml
-for a finding with a symptom, by what its check declares (`follows`) for one without.
+A finding belongs to the problem of another finding if it follows from that one: by consequences.yml for a finding with
+a symptom, by the `follows` of its check for a finding without.
 """
 
 from __future__ import annotations
@@ -13,42 +13,39 @@ from functools import cache, lru_cache
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from rigwright.checks import VERDICTS, Declaration, Finding, Verdict, declared
+from rigwright.checks import VERDICTS, Declaration, Finding, Verdict, declared, ranked
 from rigwright.core import fix_steps, lazy_re, submodules
 from rigwright.core.fix_steps import Step
 from rigwright.core.numbers import count
 from rigwright.core.process.program_name import as_typed
-from rigwright.core.shortening import cut
+from rigwright.core.shortening import cut, first_of
 
 BAD: tuple[Verdict, ...] = ("fail", "unknown", "warn")
-"""Verdicts of which problems are made."""
-
+"""The verdicts of findings that make problems."""
 MANY = 4
-"""With more GPUs than this that have the same problem, it is one problem: they have a cause in common."""
-
+"""If more GPUs than this have the same problem, it is one problem: they have a cause in common (assumed)."""
 DRIFT = ("plan", "fleet.past", "fleet.peers", "fleet.gpus")
 """Checks that compare a host with its playbook, its past and its peers."""
-
 _BUS_ID = lazy_re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _NAMED = lazy_re.compile(rf"(\S{{1,64}}) ({_BUS_ID.pattern})", re.IGNORECASE)
 _NO_POSITION = ("and", "bridge", "nvswitch")
 """Words before a bus id that are not the position of a GPU."""
 _INDEX = lazy_re.compile(r"\bGPU \d+\b")
 _NUMBERED = "GPU"
+"""Stands for a GPU that the driver only numbers (`GPU 2`), because it lost it."""
 _BETWEEN_GPUS = ("fabric", "p2p")
 """Kinds of symptoms that concern links between GPUs."""
 _INTERRUPTED = "run.interrupted"
-"""A job is at work on the host: what the playbook still wants and what cannot be answered now follows from it."""
+"""A job runs on the host: differences from the playbook and unanswered checks follow from it."""
 _LONGEST = 100
-"""Characters of a value seen in a title."""
+"""Characters of a value in a title."""
+_SHOWN = 3
+"""Problems that the sentence of a judgement names."""
 
 
 class Problem(Struct, frozen=True):
-    """One cause with its consequences.
-
-    `gpus`: the GPUs that have it, by position or bus id, () for the machine. `short`: what is wrong in a few words.
-    `steps`: the fix. `findings`: the evidence, the cause first.
-    """
+    """One cause with its consequences. `gpus`: the affected GPUs by position or bus id; () for the machine. `short`:
+    the fault in a few words. `steps`: the fix. `findings`: the evidence, the cause first."""
 
     verdict: Verdict
     gpus: tuple[str, ...]
@@ -65,7 +62,7 @@ class Problem(Struct, frozen=True):
 
     @property
     def short_alone(self) -> str:
-        """`short` where no name of a GPU stands before it: `GPU lost`."""
+        """`short` for a line without the name of the GPU: `GPU lost`."""
         from rigwright import catalogue
 
         known = catalogue.all_symptoms().get(self.symptom)
@@ -73,7 +70,7 @@ class Problem(Struct, frozen=True):
 
     @property
     def drift(self) -> bool:
-        """Whether the machine differs from its playbook, its past or its peers, and no check failed."""
+        """Whether all findings are differences from the playbook, the past or the peers."""
         return all(finding.check in DRIFT for finding in self.findings)
 
     @property
@@ -86,10 +83,8 @@ class Problem(Struct, frozen=True):
 
 
 def listed(names: Sequence[str], most: int = MANY) -> str:
-    """Names with commas; of many only the first ones and how many more."""
-    if len(names) <= most:
-        return ", ".join(names)
-    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
+    """The names with commas; if there are more than `most`, the first ones and the number of the others."""
+    return first_of(names, most if len(names) <= most else most - 1)
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
@@ -97,18 +92,10 @@ def _in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: [(len(part), part) for part in re.findall(r"\d+|\D+", name)]))
 
 
-def problems(findings: Iterable[Finding]) -> tuple[Problem, ...]:
-    """The problems of a machine, the worst first; () when no finding is bad.
-
-    Every bad finding belongs to exactly one problem.
-    """
-    return _problems(tuple(findings))
-
-
-@lru_cache(maxsize=512)
-def _problems(findings: tuple[Finding, ...]) -> tuple[Problem, ...]:
-    """As `problems`; computed once for what a report, its verdict and equal hosts ask."""
-    every = sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict))
+@lru_cache(maxsize=512)  # a report, its verdict and equal hosts have the same findings
+def problems(findings: tuple[Finding, ...]) -> tuple[Problem, ...]:
+    """The problems of a machine, worst first; () if no finding is bad. Every bad finding belongs to exactly one."""
+    every = ranked(findings)
     bad = [finding for finding in every if finding.verdict in BAD]
     if not bad:
         return ()
@@ -118,26 +105,23 @@ def _problems(findings: tuple[Finding, ...]) -> tuple[Problem, ...]:
     roots = [number for number in range(len(bad)) if not _causes(number, bad, scope)]
     roots = roots or [0]  # findings that explain each other in a circle: the first is the cause
     groups = _merged(roots, bad, about)
-    members: dict[int, list[int]] = {number: list(group) for number, group in enumerate(groups)}
-    rest = [number for number in range(len(bad)) if not any(number in group for group in groups)]
-    for number in rest:
-        members[_owner(number, groups, bad, scope)].append(number)
-    made = (_problem([bad[at] for at in numbers], groups[number], about) for number, numbers in members.items())
+    members = [list(group) for group in groups]
+    for number in range(len(bad)):
+        if not any(number in group for group in groups):
+            members[_owner(number, groups, bad, scope)].append(number)
+    made = (_problem([bad[at] for at in of], roots, about) for of, roots in zip(members, groups, strict=True))
     return _with_one_restart(sorted(made, key=lambda problem: VERDICTS.index(problem.verdict)))
 
 
-_RESTARTS = {2: "reboot", 3: "cold boot"}
-
-
 def _with_one_restart(made: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The problems; where one needs a stronger restart of the machine than another, the other one refers to it."""
+    """The problems. If one needs a reboot or a cold boot, the weaker restarts of others refer to it."""
     hardware = [problem for problem in made if problem.hardware and problem.verdict == "fail"]
-    needs = {id(problem): max((step.restart for step in problem.steps), default=0) for problem in hardware}
-    strongest = max(hardware, key=lambda problem: needs[id(problem)], default=None)
-    if strongest is None or needs[id(strongest)] not in _RESTARTS:
+    needs = [max((step.restart for step in problem.steps), default=0) for problem in hardware]
+    level = max(needs, default=0)
+    if level < 2:
         return tuple(made)
-    level = needs[id(strongest)]
-    instead = Step(f"no reset of its own: the {_RESTARTS[level]} that {listed(strongest.gpus)} needs does it")
+    gpus, boot = hardware[needs.index(level)].gpus, "cold boot" if level == 3 else "reboot"
+    instead = Step(f"no reset of its own: the {boot} that {listed(gpus)} needs does it")
     return tuple(
         replace(problem, steps=tuple(instead if 0 < step.restart < level else step for step in problem.steps))
         if problem in hardware
@@ -147,7 +131,7 @@ def _with_one_restart(made: Sequence[Problem]) -> tuple[Problem, ...]:
 
 
 def _scope(bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-    """The GPUs of each finding; for one that names none, those of the other findings with its symptom."""
+    """The GPUs of each finding; for a finding without GPUs, those of the other findings with its symptom."""
     of_symptom: dict[str, frozenset[str]] = {}
     for finding, gpus in zip(bad, about, strict=True):
         of_symptom[finding.symptom] = of_symptom.get(finding.symptom, frozenset()) | gpus
@@ -156,7 +140,7 @@ def _scope(bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[froz
 
 
 class _Gpus:
-    """Finds the GPUs that a finding is about, in its subject."""
+    """Finds the GPUs in the subject of a finding."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         named = [match for finding in findings for match in _NAMED.findall(finding.subject)]
@@ -164,10 +148,8 @@ class _Gpus:
         self._names = {*self._position.values()}
 
     def of(self, finding: Finding) -> frozenset[str]:
-        """The positions, or bus ids of GPUs without one; of several pairs the GPU that all of them have. Empty: nobody
-        knows.
-
-        A GPU that the driver only numbers (`GPU 2`), because it lost it, is _NUMBERED."""
+        """The positions, or the bus ids of GPUs without one; for several pairs, the GPU that all have. Empty: not
+        known."""
         pairs = [self._in(part) for part in finding.subject.split(", ")]
         known = [pair for pair in pairs if pair]
         if not known:
@@ -181,7 +163,7 @@ class _Gpus:
 
 
 def _causes(number: int, bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[int]:
-    """The findings from which a finding follows; those with its symptom first, then those on its own GPUs, then those
+    """The findings from which a finding follows: first those with its symptom, then those on its own GPUs, then those
     of the machine."""
     effect = bad[number]
     causes = [
@@ -214,14 +196,13 @@ def _explains(cause: Finding, effect: Finding) -> bool:
 
 @cache
 def _declaration(check: str) -> Declaration | None:
-    """What the check of a finding declares, also if the finding comes from a document and the check did not run
-    here."""
+    """The declaration of a check, also if its finding comes from a document and the check did not run here."""
     submodules.load("rigwright.checks", check.partition(".")[0])
     return declared(check)
 
 
 def _merged(roots: Sequence[int], bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[tuple[int, ...]]:
-    """The roots of each problem: those that say the same about the same GPU, about links, or about many GPUs."""
+    """The roots of each problem: equal ones about the same GPU, about links, or about many GPUs."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for number in roots:
         groups.setdefault(_key(bad[number]), []).append(number)
@@ -229,7 +210,7 @@ def _merged(roots: Sequence[int], bad: Sequence[Finding], about: Sequence[frozen
 
 
 def differs(finding: Finding) -> bool:
-    """Whether a finding is a difference from the playbook, which provision removes."""
+    """Whether a finding is a difference from the playbook."""
     return finding.check == "plan" and finding.verdict == "fail"
 
 
@@ -244,8 +225,7 @@ def _key(finding: Finding) -> tuple[str, ...]:
 
 
 def _apart(same: Sequence[int], bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[tuple[int, ...]]:
-    """Roots that say the same, by the GPU that they are about, or by the pair of GPUs; of more than MANY, all are
-    one."""
+    """Splits equal roots by their GPU or pair of GPUs; more than MANY stay together."""
     from rigwright import catalogue
 
     known = catalogue.all_symptoms().get(bad[same[0]].symptom)
@@ -271,17 +251,13 @@ def _of_the_past(finding: Finding) -> bool:
 def _owner(
     number: int, groups: Sequence[tuple[int, ...]], bad: Sequence[Finding], about: Sequence[frozenset[str]]
 ) -> int:
-    """The problem to which a finding belongs: that of its first cause, or of the cause of its cause."""
-    seen = {number}
-    waiting = _causes(number, bad, about)
-    while waiting:
-        cause = waiting.pop(0)
+    """The problem of the first cause of a finding, or of the cause of a cause."""
+    causes = _causes(number, bad, about)
+    for cause in causes:  # grows while it is read
         for at, group in enumerate(groups):
             if cause in group:
                 return at
-        if cause not in seen:
-            seen.add(cause)
-            waiting.extend(_causes(cause, bad, about))
+        causes += [further for further in _causes(cause, bad, about) if further not in (number, *causes)]
     return 0
 
 
@@ -292,13 +268,11 @@ def _problem(findings: Sequence[Finding], roots: Sequence[int], about: Sequence[
     verdict = min((finding.verdict for finding in findings), key=VERDICTS.index)
     restarts = tuple(fix_steps.steps(finding.fix) for finding in findings[1:] if finding.verdict != "unknown")
     steps = fix_steps.strongest(fix_steps.steps(root.fix), restarts)
-    return Problem(
-        verdict, gpus, _short(findings[: len(roots)], bool(gpus)), root.cause, steps, root.symptom, tuple(findings)
-    )
+    short = _short(root, len(roots), bool(gpus))
+    return Problem(verdict, gpus, short, root.cause, steps, root.symptom, tuple(findings))
 
 
-def _short(roots: Sequence[Finding], of_gpus: bool) -> str:
-    root = roots[0]
+def _short(root: Finding, roots: int, of_gpus: bool) -> str:
     from rigwright import catalogue
 
     symptom = catalogue.all_symptoms().get(root.symptom)
@@ -306,9 +280,9 @@ def _short(roots: Sequence[Finding], of_gpus: bool) -> str:
         what = symptom.short.removeprefix("GPU ") or symptom.title[0].lower() + symptom.title[1:]
         return what if of_gpus or symptom.short == "" else f"{root.subject}: {what}"
     if differs(root):
-        return f"{count(len(roots), 'difference')} from the playbook"
-    if root.verdict == "unknown" and len(roots) > 1:
-        return f"{len(roots)} checks could not be answered: {_cut(root.seen)}"
+        return f"{count(roots, 'difference')} from the playbook"
+    if root.verdict == "unknown" and roots > 1:
+        return f"{roots} checks could not be answered: {_cut(root.seen)}"
     seen = _cut(root.seen) + (f", expected {_cut(root.expected)}" if root.expected else "")
     return seen if of_gpus else f"{root.subject}: {seen}"
 
@@ -318,24 +292,17 @@ def _cut(text: str) -> str:
 
 
 class Judgement(Struct, frozen=True):
-    """Whether a machine can be used: `level` is the worst verdict, `sentence` says it to a person."""
+    """Whether a machine can be used, in a sentence. `level`: the worst verdict."""
 
     level: Verdict
     sentence: str
 
 
-_SHOWN = 3
-"""Problems that the sentence names."""
-
-
 def judge(
     made: Sequence[Problem], findings: Sequence[Finding], error: str = "", answered: bool = True, required: int = 0
 ) -> Judgement | None:
-    """The verdict on a machine in one sentence; None if no check ran.
-
-    `error`: the message that stopped the run on the host. `answered`: whether the host could be reached. `required`:
-    how many of the warnings say that a test is required.
-    """
+    """The verdict on a machine; None if no check ran. `error`: the message that stopped the run on the host.
+    `answered`: whether the host was reached. `required`: the number of warnings about required tests."""
     if not answered:
         return Judgement("unknown", "Not known: the host does not answer")
     if error:
@@ -353,16 +320,13 @@ def judge(
         return Judgement("warn", ", ".join([f"Not proved: {required_in_words(required)}", *more]))
     if more:
         return Judgement("warn", f"Fit, with {more[0]}")
-    return Judgement("pass", f"Fit for work: {_hold(sum(finding.verdict == 'pass' for finding in findings))}")
+    passed = sum(finding.verdict == "pass" for finding in findings)
+    return Judgement("pass", f"Fit for work: {'1 check holds' if passed == 1 else f'{passed} checks hold'}")
 
 
 def required_in_words(tests: int) -> str:
     """`1 test is required`, `2 tests are required`."""
     return f"{count(tests, 'test')} {'is' if tests == 1 else 'are'} required"
-
-
-def _hold(passed: int) -> str:
-    return "1 check holds" if passed == 1 else f"{passed} checks hold"
 
 
 def _refusal(failed: Sequence[Problem]) -> str:
@@ -377,13 +341,13 @@ def _refusal(failed: Sequence[Problem]) -> str:
     if of_gpus and others:
         others[0] = f"also {others[0]}"
     every = [*texts, *others]
-    more = f"; and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
-    return f"{begins}{'; '.join(every[:_SHOWN])}{more}"
+    more = [f"and {len(every) - _SHOWN} more"] if len(every) > _SHOWN else []
+    return begins + "; ".join(every[:_SHOWN] + more)
 
 
 def _titles(made: Sequence[Problem]) -> list[str]:
-    """The titles of problems. A difference from the past and from the peers that is the same value has one title, with
-    both that were expected: `kernel: 6.8.0-71, expected 6.8.0-60 (past), 5.15.0-130 (peers)`."""
+    """The titles of problems. Differences of one value from the past and from the peers have one title:
+    `kernel: 6.8.0-71, expected 6.8.0-60 (past), 5.15.0-130 (peers)`."""
     alike: dict[tuple[object, ...], list[Problem]] = {}
     for number, problem in enumerate(made):
         root = problem.findings[0]
@@ -401,7 +365,7 @@ def _titles(made: Sequence[Problem]) -> list[str]:
 
 
 def as_json(problem: Problem) -> Mapping[str, object]:
-    """The problem for the JSON document: its findings are named by check and subject."""
+    """The problem for the JSON document, which identifies findings by check and subject."""
     return {
         "title": problem.title,
         "verdict": problem.verdict,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rigwright.core import lazy_re
 
 LONGEST = 160
@@ -32,6 +34,12 @@ def shortened(text: str, most: int = LONGEST) -> str:
         return f"{text[:most]}..."
     already = _MORE.search(text)
     return f"{separator.join(items[:kept])} and {len(items) - kept + (int(already[1]) if already else 0)} more"
+
+
+def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first `most` names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{separator.join(names[:most])}{more}"
 
 
 def cut(text: str, most: int) -> str:

@@ -48,7 +48,7 @@ def recorded(path: Any) -> tuple[dict[str, Any], tuple[Finding, ...]]:
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_a_recorded_machine(path: Any) -> None:
     case, findings = recorded(path)
-    made = problems(findings)
+    made = problems(tuple(findings))
     assert [
         {"title": problem.title, "verdict": problem.verdict, "findings": len(problem.findings),
          "begins": problem.steps[0].command or problem.steps[0].text}
@@ -81,15 +81,15 @@ def lost(number: int) -> Finding:
 
 
 def test_two_lost_gpus_are_two_problems_and_sixteen_are_one() -> None:
-    assert [problem.title for problem in problems(map(lost, (1, 2)))] == ["SXM3-1: lost", "SXM3-2: lost"]
-    (problem,) = problems(map(lost, range(1, 17)))
+    assert [problem.title for problem in problems((lost(1), lost(2)))] == ["SXM3-1: lost", "SXM3-2: lost"]
+    (problem,) = problems(tuple(map(lost, range(1, 17))))
     assert problem.title == "SXM3-1, SXM3-2, SXM3-3 and 13 more: lost"
     assert len(problem.gpus) == len(problem.findings) == 16
 
 
 def test_the_log_of_both_ends_of_a_link_is_one_problem() -> None:
     ends = [of_symptom("nvlink.error", f"SXM2-{n} 0000:0{n}:00.0", "1 x Xid 74", "none", "host") for n in (1, 2)]
-    (problem,) = problems([replace(end, check="health.xids") for end in ends])
+    (problem,) = problems(tuple(replace(end, check="health.xids") for end in ends))
     assert problem.gpus == ("SXM2-1", "SXM2-2")
 
 
@@ -106,7 +106,7 @@ def test_the_stronger_restart_wins() -> None:
 
 def test_one_restart_for_the_machine() -> None:
     _, findings = recorded(CASES / "problems" / "gpu_lost_and_ecc.yml")
-    boots, errors, _ = problems(findings)
+    boots, errors, _ = problems(tuple(findings))
     assert [step.restart for step in boots.steps] == [3, 0, 0, 0]
     assert [step.command or step.text for step in errors.steps][:2] == [
         "restart the program", "no reset of its own: the cold boot that SXM2-3 needs does it",
@@ -142,7 +142,7 @@ def test_a_gpu_that_answers_again_hides_nothing() -> None:
 
 def test_steps_of_the_playbook_are_one_problem() -> None:
     steps = [Finding(f"step: {number}", "fail", "a", "b", "", "invoke provision", check="plan") for number in range(9)]
-    (problem,) = problems(steps)
+    (problem,) = problems(tuple(steps))
     assert problem.title == "9 differences from the playbook"
     verdict = judge((problem,), steps)
     assert verdict is not None
@@ -240,7 +240,7 @@ def test_gpus_that_were_not_started_are_one_problem_each_with_all_that_follows()
         for name in ("health.memory", "health.not_throttled", "card.equal")
     ]
     findings = [*answering(store), *limits_in_force(store, limits=Limits(power_limit_w=200)), *others]
-    made = problems(findings)
+    made = problems(tuple(findings))
     assert [(problem.gpus, problem.symptom) for problem in made] == [
         (("0000:01:00.0",), "gpu.init_vbios"), (("0000:02:00.0",), "gpu.init_vbios"),
     ]  # fmt: skip

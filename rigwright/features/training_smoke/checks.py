@@ -9,7 +9,7 @@ from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Verdict, check, of_symptom, of_text
 from rigwright.checks.nccl_programs import linked_ranks, past_nvlink
-from rigwright.checks.p2p import blamed, left_behind
+from rigwright.checks.p2p import left_behind, symptom_of_branch
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, pci
@@ -68,7 +68,11 @@ def unfinished(run: SmokeRun, loaded: str | None) -> Finding | None:
         still = next((rank for rank in run.ranks if rank.stage != "done"), None)
         at = f"; rank {still.rank} at {still.stage}" if still else ""
         return of_symptom(
-            blamed(loaded, "nccl.timeout"), _title(run), f"{ended.error}{at}; killed", "an end", verdict="fail"
+            symptom_of_branch(loaded, "nccl.timeout"),
+            _title(run),
+            f"{ended.error}{at}; killed",
+            "an end",
+            verdict="fail",
         )
     if ended.outcome == "not run":
         return Finding(_title(run), "unknown", f"not run: {ended.error}", "a training", "", AGAIN)

@@ -145,7 +145,7 @@ def view(
     judged = ({**_FINDING, **finding} for finding in p2p.get("judged") or [])
     findings += [finding for finding in judged if (finding["subject"], finding["seen"]) not in known]
     findings.sort(key=lambda finding: VERDICTS.index(finding["verdict"]))
-    made = [_finding(finding) for finding in findings]
+    made = tuple(_finding(finding) for finding in findings)
     found = tuple(_as_saved(problem, data["problems"]) for problem in problems(made))
     error = (data["error"] or {}).get("found", "")
     judgement = judge(found, made, error, data["status"] != "unreachable", len(data["owed"]))
