@@ -1,4 +1,4 @@
-"""Paths, content and parsing of apt preferences files."""
+"""Paths, content and parsing of apt preferences files, and packages that are held back."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from rigwright.core.errors import HostError
 from rigwright.core.templates.host_files import SHIPPED, Templates
 
 
 class Pin(Struct, frozen=True):
-    """One stanza: names or globs of packages, apt's selector (`version 535*`, `release l=LABEL`), and the priority."""
+    """A stanza: names or globs of packages, apt's selector (`version 535*`, `release l=LABEL`), and the priority."""
 
     packages: tuple[str, ...]
     pin: str
@@ -26,12 +27,12 @@ class Pin(Struct, frozen=True):
 
 
 _DRIVER = ("nvidia-driver-535", "nvidia-dkms-535", "libnvidia-compute-535", "cuda-drivers", "libcuda1", "dkms")
-"""Names of packages for which foreign pins are judged: a glob that matches one of them concerns the driver."""
+"""A glob that matches one of these names concerns the driver."""
 
 
 def interferes(pin: Pin) -> bool:
-    """Whether a foreign stanza works against rigwright's pin: it lets another driver in (1000 or more), or keeps the
-    driver out (negative)."""
+    """Whether a foreign stanza works against rigwright's pin: it prefers another driver (priority 1000 or more), or
+    excludes the driver (negative priority)."""
     names = [name.removeprefix("src:").split(":")[0] for name in pin.packages]
     concerns = any(re.search("nvidia|cuda", name) or any(fnmatchcase(each, name) for each in _DRIVER) for name in names)
     return concerns and (pin.priority >= 1000 or (pin.priority < 0 and "*" not in names))
@@ -43,8 +44,19 @@ PINNING = "nvidia-driver-pinning-*"
 """A glob of those packages. Only one of them can be installed."""
 
 
+def held_back(where: str, held: Sequence[str], consequence: str) -> HostError:
+    """The error for packages that somebody put on hold (apt-mark hold), and that apt has to change."""
+    verb = "is" if len(held) == 1 else "are"
+    return HostError(
+        where,
+        f"{', '.join(held)} {verb} held (apt-mark hold): {consequence}",
+        "packages that apt may install or change",
+        f"sudo apt-mark unhold {' '.join(held)}, on the host; then run the same command again",
+    )
+
+
 def pin_path(name: str) -> str:
-    """The path of rigwright's preferences file of that name."""
+    """The path of one of rigwright's preferences files."""
     return f"/etc/apt/preferences.d/rigwright-{name}"
 
 
@@ -58,9 +70,9 @@ def pin_text(
 ) -> str:
     """The text of an apt preferences file that holds `packages` at `version` (priority 1001 allows downgrades).
 
-    `also` maps other versions to their packages. `not_from` (release l=LABEL) is an archive from which the packages are
-    never installed. `block` has the names of packages that are never installed. apt uses the first stanza that matches
-    a version of a package. Raises HostError when an owner's template omits one of these.
+    `also`: packages by other versions. `not_from` (release l=LABEL): an archive from which the packages are never
+    installed. `block`: names of packages that are never installed. apt uses the first stanza that matches a version of
+    a package. Raises HostError if an owner's template omits one of these.
     """
     pins = [Pin(tuple(packages), f"version {version}", 1001)]
     if not_from:

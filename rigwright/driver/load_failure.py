@@ -1,5 +1,4 @@
-"""Why an installed driver is not loaded, in its own words: those of the kernel log, of systemd-modules-load, and of
-DKMS."""
+"""Why an installed driver is not loaded, by the kernel log, systemd-modules-load and DKMS."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ from rigwright.facts import Facts, kernel_log, systemd
 from rigwright.facts import kernel as kernels
 
 LONGEST = 300
-"""Characters of a sentence that are quoted."""
+"""Characters of a quoted sentence."""
 
 
 class LoadFailure(Struct, frozen=True):
-    """`said`: the sentence, "" when there is none. `symptom`: the key in the catalogue. `cause` and `fix`: "" where
-    those of the symptom are right."""
+    """`said`: the sentence, or "". `symptom`: the key in the catalogue. `cause` and `fix`: in place of the symptom's, or
+    ""."""
 
     said: str
     symptom: str
@@ -30,34 +29,30 @@ class LoadFailure(Struct, frozen=True):
 
 
 def load_failure(facts: Facts, release: str, built: str) -> LoadFailure:
-    """Why the driver is not loaded in the kernel that runs. `built`: the version of its module for that kernel, ""
-    without one."""
+    """Why the driver is not loaded in the running kernel. `built`: the version of its module for that kernel, or ""."""
     if not built:
         return build_failure(facts, release)
     log, units = facts.all(kernel_log.kernel, systemd.module_load_errors)
-    nvrm = sentences(log)
-    of_units = "; ".join(units)[:LONGEST]
-    text = "\n".join((*log, *units))
-    known = next((each for each in catalogue.symptoms_in(text) if each.kind in ("driver", "boot")), None)
-    said = nvrm[0] if nvrm else of_units
-    if known is None:
-        return LoadFailure(said, "module.not_loaded")
-    if known.key == "branch.not_for_gpu" and (left := _not_recognised(nvrm)):
-        return LoadFailure(said, known.key, *left)
-    return LoadFailure(said, known.key)
+    nvrm = tuple(dict.fromkeys(complaints(log)))
+    said = nvrm[0] if nvrm else "; ".join(units)[:LONGEST]
+    key = _symptom("\n".join((*log, *units)), "module.not_loaded")
+    return LoadFailure(said, key, *(_not_recognised(nvrm) if key == "branch.not_for_gpu" else ()))
 
 
 def build_failure(facts: Facts, release: str) -> LoadFailure:
     """Why there is no module for a kernel: the last error of DKMS' build log."""
     log = facts(kernels.build_log(release))
-    known = next((each.key for each in catalogue.symptoms_in(log) if each.kind in ("driver", "boot")), "")
     last = next((line.strip()[:LONGEST] for line in reversed(log.splitlines()) if "rror" in line), "")
-    return LoadFailure(last, known or "dkms.build_failed")
+    return LoadFailure(last, _symptom(log, "dkms.build_failed"))
+
+
+def _symptom(text: str, otherwise: str) -> str:
+    return next((each.key for each in catalogue.symptoms_in(text) if each.kind in ("driver", "boot")), otherwise)
 
 
 _OURS = lazy_re.compile(r"NVRM: *(.*)|(?:^|kernel: |\] )((?:Loading of |nvidia[\w-]*: |Lockdown: )\S.*)")
 _BEGINS = lazy_re.compile(r"GPU ?[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]+: ")
-"""The beginning of a sentence about one GPU, also after one that has no full stop."""
+"""The beginning of a sentence about one GPU, also after a sentence without a full stop."""
 _ENDS = lazy_re.compile(r"RmInitAdapter failed|rm_init_adapter failed")
 _BANNER = lazy_re.compile(
     r"loading NVIDIA UNIX|Persistence mode is deprecated|Xid \(|^nvidia[\w-]*: (?:loading|module)"
@@ -69,36 +64,20 @@ _BAD = lazy_re.compile(
 )
 
 
-def sentences(log: Sequence[str]) -> tuple[str, ...]:
-    """The complaints of the NVIDIA modules in lines of the kernel log, and those of the kernel about their signatures,
-    oldest first.
-
-    A sentence that the driver breaks into lines is put together again. Each is there once.
-    """
-    return tuple(dict.fromkeys(complaints(log)))
-
-
 def complaints(log: Sequence[str]) -> tuple[str, ...]:
-    """The same as `sentences`, each as often as the log has it."""
-    found: list[str] = []
-    part = ""
+    """The error messages of the NVIDIA modules in the kernel log, and those of the kernel about their signatures,
+    oldest first. Messages that the driver breaks into lines are joined."""
+    texts, ended = [""], False
     for line in log:
         match = _OURS.search(line)
         words = " ".join((match[1] or match[2] or "").split()) if match else ""
-        if not words or _BANNER.search(words):
-            found.append(part)
-            part = ""
-            continue
-        if part and _BEGINS.match(words):
-            found.append(part)
-            part = ""
-        part = f"{part} {words}" if part else words
-        ends = words.endswith((".", "!")) or _ENDS.search(words) or "NVRM:" not in line
-        if ends or len(part) > 4 * LONGEST:
-            found.append(part)
-            part = ""
-    bad = (re.sub(r"\. Please see 'Appendix.*", ".", text) for text in (*found, part) if _BAD.search(text))
-    return tuple(text[:LONGEST] for text in bad)
+        words = "" if _BANNER.search(words) else words
+        if ended or not words or _BEGINS.match(words):
+            texts.append("")
+        texts[-1] = f"{texts[-1]} {words}".strip()
+        ended = words.endswith((".", "!")) or bool(_ENDS.search(words)) or "NVRM:" not in line
+        ended = ended or len(texts[-1]) > 4 * LONGEST
+    return tuple(re.sub(r"\. Please see 'Appendix.*", ".", text)[:LONGEST] for text in texts if _BAD.search(text))
 
 
 _REFUSED = lazy_re.compile(
@@ -106,13 +85,12 @@ _REFUSED = lazy_re.compile(
 )
 
 
-def _not_recognised(said: Sequence[str]) -> tuple[str, str] | None:
-    """Cause and fix where the driver refuses a GPU that its release supports by the GPU's PCI id; None for any
-    other."""
-    match = next((found for text in said if (found := _REFUSED.search(text))), None)
+def _not_recognised(said: Sequence[str]) -> tuple[str, ...]:
+    """Cause and fix if the driver refuses a GPU although its release supports the GPU's PCI id; otherwise ()."""
+    match = next((refused for text in said if (refused := _REFUSED.search(text))), None)
     card = card_of(match[2].lower()) if match else None
     if not match or not card or not runs(card, int(match[3])):
-        return None
+        return ()
     cause = (
         f"branch {match[3]} supports this GPU by its PCI id 10de:{match[2].lower()} (branches {card.first_branch} to "
         f"{card.last_branch or 'the newest'}), so its chip did not identify itself when the module asked it; another branch does not "

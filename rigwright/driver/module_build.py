@@ -15,24 +15,24 @@ from rigwright.core.errors import HostError
 
 
 class BuildProblem(Struct, frozen=True):
-    """A driver whose module does not build for a kernel. `certain`: it does not; otherwise it is only not known to."""
+    """A driver whose module does not build for a kernel (`certain`), or is not known to build for it."""
 
     certain: bool
     error: HostError
 
 
 def depends_on_release(driver: Driver, kernel: str) -> bool:
-    """Whether a release that `driver` permits is not known to build for a kernel release."""
+    """Whether not all releases that `driver` permits are known to build for a kernel release."""
     return any(builds(release, series(kernel)) != "builds" for release in _releases(driver))
 
 
 def build_problem(
     driver: Driver, version: str, kernel: str, cards: Collection[Card], today: datetime.date
 ) -> BuildProblem | None:
-    """The problem of a release of the driver with a kernel release; None if it builds, and for an unknown branch.
+    """The problem of a driver release with a kernel release; None if it builds or the branch is not known.
 
-    `version` is "" before the release is chosen: then a branch has a problem only if none of its releases builds. The
-    error names another driver that builds, of those that all GPUs run on.
+    With `version` "" (before the release is chosen) a branch has a problem only if none of its releases builds. The fix
+    is another driver that builds and that all GPUs support.
     """
     releases, wanted = (version,) if version else _releases(driver), series(kernel)
     if not _releases(driver) or (answer := any_builds(releases, wanted)) == "builds":
@@ -62,7 +62,7 @@ def build_problem(
 
 
 def _releases(driver: Driver) -> Sequence[str]:
-    """The releases that `driver` permits; () if nothing is known of the kernels of its branch."""
+    """The releases that `driver` permits; () if the kernels of its branch are not known."""
     branch = catalogue.branches().get(driver.branch)
     if branch is None or not branch.builds_to_kernel:
         return ()
@@ -74,7 +74,7 @@ def _versions(branch: str) -> Sequence[str]:
 
 
 def _chosen(branch: str, firsts: Mapping[str, str], today: datetime.date) -> str:
-    """The branch to take: the same with another release, else the next one that is still supported; "" for none."""
+    """The branch to use: the same with another release, otherwise the next supported one; "" if there is none."""
     if branch in firsts:
         return branch
     alive = [name for name in firsts if (catalogue.branches()[name].eol or today) >= today]

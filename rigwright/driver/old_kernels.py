@@ -1,4 +1,4 @@
-"""The installed kernels that can be removed, and the way to make room on a file system that is nearly full."""
+"""The installed kernels that can be removed to make room in /boot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IMAGE = lazy_re.compile(r"linux-image-(?:unsigned-)?(\d+\.\d+\.\S*?(?<!-dbg))")
 
 
 def removable(installed: Mapping[str, Package], running: str, newest: str) -> dict[str, list[str]]:
-    """The packages of each kernel that neither runs nor is the newest nor is held, by its release, the oldest first."""
+    """The packages of each kernel that does not run, is not the newest and is not held; by release, oldest first."""
     releases = {match[1]: package for name, package in installed.items() if (match := _IMAGE.fullmatch(name))}
     old = [release for release, image in releases.items() if release not in (running, newest) and not image.held]
     return {
@@ -26,8 +26,7 @@ def removable(installed: Mapping[str, Package], running: str, newest: str) -> di
 
 
 def boot_room(facts: Facts) -> str:
-    """How to make room in /boot: the command that removes the two oldest kernels that can go, which keeps the newest
-    and the running."""
+    """The command that removes the two oldest removable kernels, to make room in /boot."""
     installed, running, newest = facts.all(dpkg.matching(*KERNELS), system.running_kernel, kernels.newest)
     old = removable(installed, running, newest)
     kept = f"{running}, which runs{f', and {newest}, the newest' if newest not in ('', running) else ''}"

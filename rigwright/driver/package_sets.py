@@ -30,7 +30,7 @@ there the pin on these names keeps the branch."""
 
 
 def not_from(source: str, os_release: OsRelease) -> str:
-    """The pin selector of the other archive with packages of the same names; "" when the source is a directory."""
+    """The pin selector of the other archive with packages of the same names; "" if the source is a directory."""
     own = "release o=Debian" if os_release.id == "debian" else "release o=Ubuntu"
     return {"distribution": "release l=NVIDIA CUDA", "cuda": own}.get(source, "")
 
@@ -41,7 +41,7 @@ def upstream(version: str) -> str:
 
 
 def branch_of(version: str) -> str:
-    """The driver branch of a package version; "" when it is not the version of a driver (container toolkit 1.14)."""
+    """The driver branch of a package version; "" if it is not that of a driver (container toolkit 1.14)."""
     match = re.match(r"(\d{3})\.\d", upstream(version))
     return match[1] if match else ""
 
@@ -56,10 +56,9 @@ def families(
 ) -> tuple[tuple[str, ...], ...]:
     """The sets of packages of a driver with a dkms module, the preferred set first.
 
-    Without `display` they are compute sets, with it they have the libraries for X, Wayland, OpenGL and video too. The
-    order of the archives is the same for both, so that one follows the other at the same release.
-    With `fabric_manager` each set contains the fabric manager, which has the version of the driver. With `server_only`
-    there is only Ubuntu's -server set.
+    `display`: sets with the libraries for X, Wayland, OpenGL and video, in the same order as the compute sets, so that
+    one follows the other at the same release. `fabric_manager`: each set contains the fabric manager. `server_only`:
+    only Ubuntu's -server set.
     """
     if os_release.id == "debian":
         return _debian(branch, flavour, (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else (), display)
@@ -101,8 +100,7 @@ def _debian(branch: str, flavour: str, also: tuple[str, ...], display: bool) -> 
 
 
 FULL_SET = lazy_re.compile(r"nvidia-(tesla-\d{3}-)?driver(-\d{3})?(-server)?(-open)?")
-"""The metapackages with the libraries for X, Wayland, OpenGL and video. Each full set has one of them, no compute set
-has."""
+"""The metapackages with the libraries for X, Wayland, OpenGL and video. Each full set has one, compute sets do not."""
 HEADLESS = lazy_re.compile(r"nvidia-headless(-no-dkms)?(-\d{3})?(-server)?(-open)?")
 """Ubuntu's metapackages of the compute set."""
 _FULL_ONLY = lazy_re.compile(
@@ -113,15 +111,12 @@ _FULL_ONLY = lazy_re.compile(
 
 
 def of_other_set(names: Iterable[str], display: bool) -> list[str]:
-    """The packages among `names` that only the other set has: with `display` the compute set, without it the full
+    """The packages among `names` that only the other set has: the compute set with `display`, otherwise the full
     set."""
     if display:
         return [name for name in names if HEADLESS.fullmatch(name)]
-    return [
-        name
-        for name in names
-        if _FULL_ONLY.fullmatch(re.sub(r"-tesla-\d{3}|-\d{3}(-server)?(-open)?$|-open$", "", name))
-    ]
+    suffix = r"-tesla-\d{3}|-\d{3}(-server)?(-open)?$|-open$"
+    return [name for name in names if _FULL_ONLY.fullmatch(re.sub(suffix, "", name))]
 
 
 def prebuilt(
@@ -131,10 +126,8 @@ def prebuilt(
     server_only: bool = False,
     display: bool = False,
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The sets with a module that Ubuntu built and signed: the module package's prefix, and the other packages.
-
-    With `server_only` there is only the -server set; `display` is that of `families`.
-    """
+    """The sets with a module that Ubuntu built and signed: the prefix of the module package, and the other packages.
+    The parameters are those of `families`."""
     also = (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ()
     end = "-open" if flavour == "open" else ""
     main = "nvidia-driver" if display else "nvidia-headless-no-dkms"
@@ -154,28 +147,21 @@ def wants_prebuilt(driver: Driver, os_release: OsRelease, secure_boot: bool) -> 
 
 
 def kernel_of(name: str) -> str:
-    """The kernel release of a package of prebuilt modules; "" for other packages, also those that follow a flavour."""
+    """The kernel release of a package of prebuilt modules for one kernel; "" for other packages."""
     match = re.fullmatch(rf"{MODULES}\d{{3}}(?:-server)?(?:-open)?-(\d+\.\d+\.\d+.*)", name)
     return match[1] if match else ""
 
 
 def flavours_of(kernel: str, os_release: OsRelease) -> tuple[str, ...]:
-    """The flavours of a kernel release, as in package names: generic, generic-hwe-24.04; () when it has no flavour."""
+    """The flavours of a kernel release, as in package names: generic, generic-hwe-24.04; () if it has no flavour."""
     match = re.search(r"\d-([a-z][a-z0-9-]{0,60})$", kernel)
     return (match[1], f"{match[1]}-hwe-{os_release.version_id}") if match else ()
 
 
-KERNELS = (
-    "linux-image-*",
-    "linux-headers-*",
-    "linux-modules-*",
-    "linux-generic*",
-    "linux-virtual*",
-    "linux-lowlatency*",
-)
+KERNELS = tuple(f"linux-{name}*" for name in ("image-", "headers-", "modules-", "generic", "virtual", "lowlatency"))
 """Globs of the packages that contain a kernel or install the next kernel."""
 
 
 def holding(installed: Iterable[str], kernel: str) -> list[str]:
-    """The installed kernel packages to hold: those of that kernel, and those that would install the next kernel."""
+    """The installed kernel packages to hold: those of that kernel, and those that would install the next one."""
     return sorted(name for name in installed if kernel in name or not re.search(r"\d{1,4}\.\d{1,6}\.\d{1,6}-", name))

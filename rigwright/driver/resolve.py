@@ -1,4 +1,4 @@
-"""Finds the exact driver packages of a host before the first change, with the host's apt in a private directory."""
+"""Chooses the exact driver packages of a host before the first change, with the host's apt in a private directory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, flavour_of, needs_fabric_manager
 from rigwright.core.desired import CudaSource, Driver
 from rigwright.core.errors import HostError
-from rigwright.driver.apt_pin import pin_path, pin_text, read_pins
+from rigwright.driver.apt_pin import held_back, pin_path, pin_text, read_pins
 from rigwright.driver.candidates import (
     Choice,
     built_already,
@@ -23,7 +23,6 @@ from rigwright.driver.candidates import (
     with_metapackage,
     without_module,
 )
-from rigwright.driver.holds import held_back
 from rigwright.driver.package_sets import (
     BESIDE,
     BLOCK,
@@ -49,11 +48,9 @@ PIN = "nvidia"
 
 
 class Resolution(Struct, frozen=True):
-    """The driver that a host will have: its exact version, its source with the reason, and the version of each package.
-
-    `kernel`: the kernel of the prebuilt module, which is held with the driver; "" when dkms builds the module.
-    `not_from`: the archive from which no package may be installed, in the form of apt preferences.
-    """
+    """The driver that a host will have. `closure`: the version of each package. `kernel`: that of the prebuilt module,
+    which is held with the driver; "" if dkms builds the module. `not_from`: the archive from which no package may be
+    installed, in the form of apt preferences."""
 
     version: str
     source: str
@@ -63,12 +60,12 @@ class Resolution(Struct, frozen=True):
     not_from: str = ""
 
     def of_release(self, name: str) -> bool:
-        """Whether a package has the version of the driver. Other packages have separate versions."""
+        """Whether a package has the version of the driver."""
         return upstream(self.closure[name]) == self.version
 
     @property
     def from_nvidia(self) -> bool:
-        """Whether the packages are those of NVIDIA's repository, whose modules have no distribution's patches."""
+        """Whether the packages come from NVIDIA's repository, without patches of a distribution."""
         return self.source == "cuda" or self.not_from.startswith("release o=")
 
     @property
@@ -83,7 +80,7 @@ class Resolution(Struct, frozen=True):
 
     @property
     def beside(self) -> dict[str, list[str]]:
-        """By version, the packages that do not have the driver's (Debian's nvidia-persistenced, prebuilt modules,
+        """The packages with other versions than the driver, by version (nvidia-persistenced, prebuilt modules,
         kernels)."""
         names: dict[str, list[str]] = {}
         for name, version in sorted(self.closure.items()):
@@ -93,7 +90,7 @@ class Resolution(Struct, frozen=True):
 
 
 class _Chosen(Struct, frozen=True):
-    """The chosen packages, their source, and the reason for the source."""
+    """The chosen packages, and their source with its reason."""
 
     choice: Choice
     source: str
@@ -123,7 +120,7 @@ def block(os_release: OsRelease) -> str:
 
 
 def pinned(facts: Facts, driver: Driver) -> Resolution | None:
-    """The driver in the host's pin if it matches `driver`, else None. With a pinned driver apt is not needed."""
+    """The driver in the host's pin if it matches `driver`; otherwise None."""
     now = facts(files.file(pin_path(PIN)))
     pins = list(read_pins(now.text)) if now else []
     held = [pin for pin in pins if pin.version]
@@ -156,15 +153,14 @@ def brings_driver(move: Move) -> bool:
 def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resolution:
     """The exact version and all packages of the driver.
 
-    Raises HostError when the release does not exist, when no source has it, when the sources have only transitional
-    packages, when another branch would also be installed, or when there is no prebuilt module for the kernel although
-    one is wanted.
+    Raises HostError if the release does not exist, if no source has it or only transitional packages, if another branch
+    would also be installed, or if a prebuilt module is wanted and missing.
     """
-    asked = (system.os_release, files.file(pin_path(PIN)), pci.gpus, pci.nvswitches, state.secure_boot)
-    os_release, _, gpus, switches, secured = facts.all(*asked)
+    needed = (system.os_release, files.file(pin_path(PIN)), pci.gpus, pci.nvswitches, state.secure_boot)
+    os_release, _, gpus, switches, secured = facts.all(*needed)
     signed = wants_prebuilt(driver, os_release, secured)
     kept = pinned(facts, driver)
-    if kept and _stands(facts, kept, driver, signed):
+    if kept and _is_valid(facts, kept, driver, signed):
         return kept
     cards = [card for gpu in gpus if (card := card_of(gpu.device_id))]
     fabric = needs_fabric_manager(cards, len(switches))
@@ -182,7 +178,7 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
 
 
 def _not_transitional(facts: Facts, driver: Driver, os_release: OsRelease, flavour: str) -> None:
-    """Raises HostError on another system than Ubuntu, and where the -server set that apt would install brings another
+    """Raises HostError on another system than Ubuntu, and if the -server set that apt would install brings another
     branch."""
     if os_release.id != "ubuntu":
         problem = f"source ubuntu-server on {os_release.pretty_name}"
@@ -203,8 +199,9 @@ def _not_transitional(facts: Facts, driver: Driver, os_release: OsRelease, flavo
     )
 
 
-def _stands(facts: Facts, kept: Resolution, driver: Driver, signed: bool) -> bool:
-    """Whether a pin has the wanted kind of module and set, and a prebuilt module is for the kernel that boots next."""
+def _is_valid(facts: Facts, kept: Resolution, driver: Driver, signed: bool) -> bool:
+    """Whether a pin has the wanted kind of module and set, and its prebuilt module is for the kernel that boots
+    next."""
     if driver.flavour not in ("auto", kept.flavour) or driver.display not in (None, kept.display):
         return False
     if not kept.kernel:
@@ -215,49 +212,38 @@ def _stands(facts: Facts, kept: Resolution, driver: Driver, signed: bool) -> boo
 def _sourced(
     facts: Facts, driver: Driver, wanted: tuple[tuple[str, ...], ...], remote: apt_archive.Repository
 ) -> _Chosen:
-    """The driver with a dkms module from the first allowed source that has it. Raises HostError when none has it."""
+    """The driver with a dkms module from the first allowed source that has it. Raises HostError if none has it."""
     names = tuple(name for family in wanted for name in family)
     offered_by: dict[str, apt_archive.Archive] = {}
-    if driver.source.startswith("/"):
+    local = driver.source.startswith("/")
+    if local:
         remote = apt_archive.Repository(f"file:{driver.source}", "", "")
-
-    def theirs(source: str) -> bool:
-        return source.startswith(remote.url)
-
-    def own(source: str) -> bool:  # a repository of NVIDIA that is already set up is not the distribution
-        return not theirs(source) and "/compute/cuda/repos/" not in source
-
-    if driver.source.startswith("/"):
-        offered_by[driver.source] = facts(apt_archive.offered(names, remote))
-        if choice := built_here(offered_by[driver.source], driver, wanted, theirs):
-            return _Chosen(choice, driver.source, "the inventory says so", remote)
     if driver.source in ("auto", "distribution", "ubuntu-server"):
+
+        def own(source: str) -> bool:  # a repository of NVIDIA that is already set up is not the distribution
+            return not source.startswith(remote.url) and "/compute/cuda/repos/" not in source
+
         offered_by["distribution"] = facts(apt_archive.offered(names))
         if choice := built_here(offered_by["distribution"], driver, wanted, own):
             named = driver.source == "ubuntu-server"
             reason = "the inventory says so" if named else "the distribution's archive has the real branch"
             return _Chosen(choice, "distribution", reason)
-    if driver.source in ("auto", "cuda"):
-        offered_by["cuda"] = facts(apt_archive.offered(names, remote))
+    if driver.source in ("auto", "cuda") or local:
+        source = driver.source if local else "cuda"
+        offered_by[source] = facts(apt_archive.offered(names, remote))
         only = transitional(offered_by.get("distribution"))
-        reason = "the inventory says so" if driver.source == "cuda" else "the distribution's archive does not have it"
+        reason = "the distribution's archive does not have it" if driver.source == "auto" else "the inventory says so"
         reason = f"the distribution's {only} is only transitional" if only else reason
-        if choice := built_here(offered_by["cuda"], driver, wanted, theirs):
-            return _Chosen(choice, "cuda", reason, remote)
+        if choice := built_here(offered_by[source], driver, wanted, lambda source: source.startswith(remote.url)):
+            return _Chosen(choice, source, reason, remote)
     raise nowhere(driver, offered_by)
 
 
 def _signed(
-    facts: Facts,
-    driver: Driver,
-    os_release: OsRelease,
-    wanted: tuple[tuple[str, tuple[str, ...]], ...],
-    secured: bool,
+    facts: Facts, driver: Driver, os_release: OsRelease, wanted: tuple[tuple[str, tuple[str, ...]], ...], secured: bool
 ) -> _Chosen:
-    """A driver with a module that Ubuntu built and signed, for the kernel that boots next or a newer kernel.
-
-    Raises HostError when the host is not Ubuntu, or when there is no such module.
-    """
+    """A driver with a module that Ubuntu built and signed, for the kernel that boots next or a newer kernel. Raises
+    HostError if there is none."""
     if os_release.id != "ubuntu":
         problem = f"{os_release.pretty_name} has no kernel modules of NVIDIA's that are built and signed"
         raise HostError("driver.modules", problem, "Ubuntu, whose archive has them", "modules: dkms, or auto")
@@ -269,14 +255,13 @@ def _signed(
     choice = built_already(offered, driver, wanted, kernel, flavours)
     if choice is None:
         raise without_module(driver, kernel, offered, secured)
-    if (
-        driver.source == "ubuntu-server" or driver.display
-    ):  # the full set depends on nvidia-dkms, which that one provides
+    if driver.source == "ubuntu-server" or driver.display:  # the metapackage provides nvidia-dkms for the full set
         following = with_metapackage(choice, offered)
         if driver.display and following == choice:
+            found = "the full set needs the package that follows the kernel's flavour, and none brings the module for "
             raise HostError(
                 "driver.display",
-                f"the full set needs the package that follows the kernel's flavour, and none brings the module for {choice.kernel}",
+                f"{found}{choice.kernel}",
                 "the newest kernel of its flavour, for which Ubuntu has that package",
                 "sudo apt-get install linux-generic, reboot; or display: false, or modules: dkms",
             )
@@ -293,40 +278,36 @@ def _signed(
 
 
 def _complete(facts: Facts, chosen: _Chosen, driver: Driver, os_release: OsRelease) -> Resolution:
-    """All packages of a choice. Raises HostError when apt cannot install them, or would install another branch."""
+    """All packages of a choice. Raises HostError if apt cannot install them, or would install another branch."""
     packages, version = chosen.choice.packages, chosen.choice.version
     words = tuple(f"{name}={each}" for name, each in packages.items())
     own = {name for name in packages if name.startswith("linux-")}
     own |= {f"linux-signatures-nvidia-{chosen.choice.kernel}"} if own else set()
     own |= {name.replace("linux-modules", "linux-objects") for name in own if kernel_of(name)}
-    also: dict[str, list[str]] = {}
-    for name, each in packages.items():
-        if kernel_of(name):
-            also[each] = sorted(package for package in own if "nvidia" in package)
+    of_nvidia = sorted(package for package in own if "nvidia" in package)
+    also = {each: of_nvidia for name, each in packages.items() if kernel_of(name)}
     other = not_from(chosen.source, os_release)
-    text = _preferences(packages, version, driver, os_release, also, other)
+    if os_release.id == "debian":
+        text = pin_text(["*nvidia*", "cuda-drivers*", "libcuda1"], f"{version}*")
+    else:
+        branched = any(f"-{driver.branch}" in name for name in packages)
+        names = [f"*nvidia*-{driver.branch}*"] if branched else UNBRANCHED.split()
+        text = pin_text(names, f"{version}*", block(os_release), also, other)
     plan = facts(apt_archive.simulated(words, text, chosen.remote))
     if plan.error and plan.held:
         raise held_back("driver", plan.held, f"the driver's packages {', '.join(packages)} cannot be installed")
     if plan.error:
-        raise HostError(
-            "driver",
-            f"apt cannot install {' '.join(words)}: {plan.error}",
-            "a set of packages that fit together",
-            "another branch or source; sudo apt-get check, on the host, names packages that are broken already",
-        )
+        found = f"apt cannot install {' '.join(words)}: {plan.error}"
+        fix = "another branch or source; sudo apt-get check, on the host, names packages that are broken already"
+        raise HostError("driver", found, "a set of packages that fit together", fix)
     strangers = [
         move
         for move in plan.moves
         if "nvidia" in move.name and move.name not in BESIDE and branch_of(move.version) not in ("", driver.branch)
     ]
     if strangers:
-        raise HostError(
-            "driver",
-            f"{words[0]} would bring {strangers[0].name} {strangers[0].version}",
-            f"branch {driver.branch} and nothing else",
-            "source: cuda",
-        )
+        found = f"{words[0]} would bring {strangers[0].name} {strangers[0].version}"
+        raise HostError("driver", found, f"branch {driver.branch} and nothing else", "source: cuda")
     closure = {
         move.name: move.version
         for move in plan.moves
@@ -334,19 +315,3 @@ def _complete(facts: Facts, chosen: _Chosen, driver: Driver, os_release: OsRelea
     }
     closure.update(packages)
     return Resolution(version, chosen.source, chosen.reason, closure, chosen.choice.kernel, other)
-
-
-def _preferences(
-    packages: dict[str, str],
-    version: str,
-    driver: Driver,
-    os_release: OsRelease,
-    also: dict[str, list[str]],
-    other: str,
-) -> str:
-    """The preferences for the simulation. They restrict all driver packages to the chosen release."""
-    if os_release.id == "debian":
-        return pin_text(["*nvidia*", "cuda-drivers*", "libcuda1"], f"{version}*")
-    branched = any(f"-{driver.branch}" in name for name in packages)
-    names = [f"*nvidia*-{driver.branch}*"] if branched else UNBRANCHED.split()
-    return pin_text(names, f"{version}*", block(os_release), also, other)

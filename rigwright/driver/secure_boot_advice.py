@@ -1,4 +1,4 @@
-"""What a person does about Secure Boot, in the order in which it can be done on a fresh host."""
+"""What a person does about Secure Boot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rigwright.facts.system import OsRelease
 NOT_TRUSTED = "Secure Boot is on: it refuses a driver module that is built on the host"
 
 PASSWORD = "mok_password: !secret {env: MOK_PASSWORD}"
-"""How the one-time password stands in an inventory."""
+"""The line of an inventory with the one-time password."""
 
 CONSOLE = (
     "at the machine's console, or its BMC's remote console, not over ssh: sudo reboot; within a minute press any key at 'Press any key to "
@@ -19,7 +19,7 @@ CONSOLE = (
 
 
 def steps(release: OsRelease, driver: Driver | None, host: str = "this host") -> str:
-    """The ways to a driver under Secure Boot, the first of them the shortest."""
+    """The ways to a driver under Secure Boot, the shortest first."""
     prebuilt = "driver: {modules: auto} takes Ubuntu's signed module; or " if driver and release.id == "ubuntu" else ""
     return (
         f"{prebuilt}turn Secure Boot off in the firmware; or enrol a key: set secure_boot: enrol and {PASSWORD} for {host} in the "

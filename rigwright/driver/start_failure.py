@@ -1,5 +1,4 @@
-"""Why a GPU on the bus does not answer a loaded driver: the driver's own sentences about its start, from the kernel
-log."""
+"""Why a GPU on the bus does not answer a loaded driver, by the driver's messages in the kernel log."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ _LOOK = "sudo dmesg | grep NVRM, and invoke explain with its first line"
 
 
 class StartFailure(Struct, frozen=True):
-    """`said`: the driver's sentences about one GPU. `symptom`: the key in the catalogue, "" if it knows none of
-    them."""
+    """`said`: the driver's messages about one GPU. `symptom`: a key of the catalogue, or ""."""
 
     said: str
     symptom: str
@@ -39,23 +37,21 @@ class StartFailure(Struct, frozen=True):
 _OF_GPU = lazy_re.compile(r"GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]): *(.*)")
 _FAILED = "RmInitAdapter failed"
 _ECHO = "rm_init_adapter failed"
-"""The kernel part of the driver repeats in these words that RmInitAdapter failed."""
-_DOES_WITHOUT = "; falling back to "
-"""In a sentence about a GPU that starts in another way, as without MSI."""
+"""With these words the kernel part of the driver repeats that RmInitAdapter failed."""
+_FALLS_BACK = "; falling back to "
+"""In a message about a GPU that starts in another way, as without MSI."""
 _BEFORE = 6
-"""Sentences without a bus id that are counted to the failure after them."""
+"""Messages without a bus id that belong to the failure after them."""
 _SHOWN = 4
+"""Messages of a failure that are shown."""
 _OFF_BUS = 79
 """The Xid of a GPU that fell off the bus."""
 _KINDS = ("driver", "boot", "hardware", "power")
 
 
 class StartFailures:
-    """The failures of a kernel log. A GPU that has one may have started later: they count for a GPU that does not
-    answer.
-
-    A GPU that fell off the bus has none: that it cannot be started then is a consequence.
-    """
+    """The failures in a kernel log, for GPUs that do not answer: a GPU that failed may have started later. Failures
+    of a GPU that fell off the bus do not count: they are a consequence."""
 
     def __init__(self, log: Sequence[str]) -> None:
         texts: dict[str, list[str]] = {}
@@ -63,7 +59,7 @@ class StartFailures:
         for text in complaints(log):
             match = _OF_GPU.match(text)
             at, words = (bus_id(match[1]), match[2]) if match else ("", text)
-            if _ECHO in words or _DOES_WITHOUT in words:
+            if _ECHO in words or _FALLS_BACK in words:
                 continue
             if _FAILED in words:
                 texts.setdefault(at, []).extend([*before, words])
@@ -76,7 +72,7 @@ class StartFailures:
         self._failures = {at: _failure(tuple(dict.fromkeys(words))) for at, words in texts.items() if at not in fallen}
 
     def of(self, at: str) -> StartFailure | None:
-        """That of one GPU; an older driver's sentences name no GPU, and count for each."""
+        """The failure of a GPU. Messages of older drivers name no GPU and count for each."""
         return self._failures.get(at) or self._failures.get("")
 
 
@@ -87,7 +83,7 @@ def _failure(texts: Sequence[str]) -> StartFailure:
 
 
 def start_failures(facts: Facts) -> StartFailures:
-    """The failures in the kernel log of the host; none where the log cannot be read."""
+    """The failures in the kernel log of the host; empty if the log cannot be read."""
     try:
         log = facts(kernel_log.kernel)
     except (Unavailable, Unreadable):
@@ -96,8 +92,7 @@ def start_failures(facts: Facts) -> StartFailures:
 
 
 class SilentGpu(Struct, frozen=True):
-    """A GPU on the bus that the driver does not list. `failure`: what the kernel log says of its start, if it says
-    something."""
+    """A GPU on the bus that the driver does not list. `failure`: its failed start, if the kernel log has one."""
 
     place: str
     failure: StartFailure | None
@@ -115,10 +110,7 @@ class SilentGpu(Struct, frozen=True):
 def silent_gpus(
     facts: Facts, listed: Sequence[Gpu] | None, bus: Sequence[PciGpu], slots: Mapping[BusId, str] | None = None
 ) -> tuple[SilentGpu, ...]:
-    """The GPUs of the bus that the driver has and does not list; () where it does not answer at all (None).
-
-    The kernel log is read only if there are some.
-    """
+    """The GPUs on the bus that are bound to the driver and not listed by it; () if it lists nothing (None)."""
     answering = {device.bus_id for device in listed or ()}
     silent = [device.bus_id for device in bus if device.driver == "nvidia" and device.bus_id not in answering]
     if listed is None or not silent:
@@ -129,7 +121,7 @@ def silent_gpus(
 
 @contextmanager
 def quoted(facts: Facts, slots: Mapping[BusId, str] | None = None) -> Iterator[None]:
-    """Adds the driver's own sentences to NoGpus, which says only that nvidia-smi lists no GPU."""
+    """Adds the driver's messages to NoGpus, which says only that nvidia-smi lists no GPU."""
     try:
         yield
     except NoGpus as reason:

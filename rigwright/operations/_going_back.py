@@ -1,4 +1,4 @@
-"""The run before which a rollback goes back, and the files that go back with it."""
+"""The run that a rollback undoes, and the files that it restores."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from rigwright.core.change import Action, Change
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
+from rigwright.core.shortening import first_of
 from rigwright.driver.old_kernels import boot_room
 from rigwright.facts import Facts, past_runs, run_record, system
 from rigwright.facts.run_record import MARKS, Run, WrittenFile
 from rigwright.facts.run_recording import KEEP, KEPT_RUNS, LISTS
-from rigwright.operations._own_folder import ENTER
+from rigwright.operations.file import ENTER
 
 _WHERE = "rollback"
 _LIST = "invoke rollback --host NAME --list shows the runs that this host remembers"
@@ -57,16 +58,16 @@ find . ! -type d | sed 's/^\\.//' | while read -r old; do
 done
 find . -depth -type d -empty -delete; :
 """
-"""Puts a file back as it was, or takes it away. What stood there is recorded for the next rollback. An original that no
-list names any more is deleted, or the next run would keep an old one."""
+"""Restores or removes a file. The present file is recorded for the next rollback. An original that no list contains any
+more is deleted, or the next run would keep an old one."""
 
 
 def target(facts: Facts, to: str) -> tuple[Run, tuple[Run, ...]]:
     """The run before which to go back, and the runs from it on; without `to` the last run.
 
-    Where the last run is a rollback, its aim is meant: one that did not end goes on, and after one that ended nothing
-    is left to do. A rollback as `to` means the first of those that it went on with. Raises HostError when the host has
-    no record of it, a damaged one, or one of another installation.
+    If the last run is a rollback, its target is used: one that did not end continues, and after one that ended there is
+    nothing to do. A rollback as `to` means the first of the rollbacks that it continued. Raises HostError if the host
+    has no record of the run, a damaged one, or one of another installation.
     """
     runs = facts(run_record.runs)
     if not runs:
@@ -82,7 +83,7 @@ def target(facts: Facts, to: str) -> tuple[Run, tuple[Run, ...]]:
 
 
 def _require_usable(runs: Sequence[Run], chosen: Run, since: Sequence[Run]) -> None:
-    """Raises HostError unless the records of all runs from the chosen one on are there, whole, and of this
+    """Raises HostError unless the records of all runs from the chosen one on exist, are complete, and are of this
     installation."""
     later = next((run.run for run in _usable(runs) if run.number > chosen.number), "")
     instead = f"--to {later}, a later run; or " if later else ""
@@ -109,7 +110,7 @@ def _require_usable(runs: Sequence[Run], chosen: Run, since: Sequence[Run]) -> N
 
 
 def _usable(runs: Sequence[Run]) -> list[Run]:
-    """The last runs before each of which the host can go back, the first one first."""
+    """The last runs that the host can undo, oldest first."""
     usable: list[Run] = []
     for run in reversed(runs):
         follows = not usable or run.number == usable[0].number - 1
@@ -121,24 +122,20 @@ def _usable(runs: Sequence[Run]) -> list[Run]:
 
 def _listed(names: Sequence[str]) -> str:
     """`run A`, `runs A, B and 3 more`."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"run{'' if len(names) == 1 else 's'} {', '.join(names[:3])}{more}"
+    return f"run{'' if len(names) == 1 else 's'} {first_of(names, 3)}"
 
 
 def _named(runs: Sequence[Run], to: str) -> Run:
     matching = [run for run in runs if run.run == to] or [run for run in runs if run.run.startswith(to)]
     if len(matching) != 1:
-        found = (
-            f"the host has no record of run {to}" if not matching else f"{to} is the beginning of {len(matching)} runs"
-        )
-        expected = f"one of {', '.join(run.run for run in runs[-6:])}"
+        found = f"{to} is the beginning of {len(matching)} runs" if matching else f"the host has no record of run {to}"
+        expected = ", ".join(run.run for run in runs[-6:])
         raise HostError("--to", found, expected, f"{_LIST}; it keeps the last {KEPT_RUNS}")
     return matching[0]
 
 
 def require_room(facts: Facts, least_mib: int, *folders: str) -> None:
-    """Raises HostError where one of these folders of system.ROOM has less room than that: before the first change, not
-    in the middle."""
+    """Raises HostError before the first change if one of these folders of system.ROOM has less free space."""
     free = facts(system.free_mib)
     for folder in folders:
         if free[folder] < least_mib:
@@ -148,19 +145,19 @@ def require_room(facts: Facts, least_mib: int, *folders: str) -> None:
 
 
 def toward(run: Run, changes: Iterable[Change]) -> Iterator[Change]:
-    """The changes; before the first of them the run that makes them is recorded as a rollback to `run`."""
+    """The changes; before the first one, the present run is recorded as a rollback to `run`."""
     for number, change in enumerate(changes):
         commands = change.commands if number else (script(_TOWARD, run.run), *change.commands)
         yield replace(change, commands=commands)
 
 
 def differing(facts: Facts, run: Run) -> list[WrittenFile]:
-    """The files of rigwright's that are not as before the run and can go back."""
+    """The files of rigwright that differ from those before the run and can be restored."""
     return [file for file in facts(run_record.written(run.number)).files if _differs(file) and not obstacle(file)]
 
 
 def obstacle(file: WrittenFile) -> str:
-    """Why a file that is not as before cannot go back; "" if it can."""
+    """Why a file that differs cannot be restored; "" if it can."""
     if not _differs(file):
         return ""
     if not file.ours:
@@ -179,19 +176,19 @@ def _differs(file: WrittenFile) -> bool:
 
 
 def put_back(file: WrittenFile, mark: str = "") -> Command:
-    """The command that makes a path what it was. With `mark` the work that this makes necessary is noted before."""
+    """The command that restores a path. `mark`: the work that this makes necessary, which is noted before."""
     was = file.was
     state = (was.kind, was.mode or "-", was.owner or "-", was.sha256 or "-")
     return script(_PUT_BACK, file.path, *state, file.kept_in, mark, timeout_s=120)
 
 
 def unmark(mark: str) -> Command:
-    """The command that says that the work of a mark is done."""
+    """The command that deletes a mark after its work is done."""
     return script(f'rm -f -- "{MARKS}/$1"; rmdir {MARKS} 2>/dev/null; :', mark)
 
 
 def change_of(file: WrittenFile, mark: str = "") -> Change:
-    """The change that makes a path what it was."""
+    """The change that restores a path."""
     action: Action = "remove" if file.was.kind == "absent" else "add" if file.now.kind == "absent" else "change"
     before = "" if file.now.kind == "absent" else "as a later run wrote it"
     after = "" if file.was.kind == "absent" else f"as before, mode {file.was.mode}"

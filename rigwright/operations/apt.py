@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.core.change import Change
+from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.errors import HostError
 from rigwright.core.schema import AbsolutePath, FileName, Word
 from rigwright.core.templates.host_files import SHIPPED, Templates
-from rigwright.driver.apt_pin import pin_path, pin_text
-from rigwright.driver.holds import held_back
+from rigwright.driver.apt_pin import held_back, pin_path, pin_text
 from rigwright.facts import Facts, files
 from rigwright.facts.apt import archive as apt_archive
 from rigwright.facts.apt import dpkg
+from rigwright.facts.apt import sources as apt_sources
 from rigwright.facts.footprint import NOTE
 from rigwright.facts.own_packages import OWN_PACKAGES
 from rigwright.operations import file, operation
@@ -118,36 +118,32 @@ ended "$own"; own_ended; exit $code
 
 
 def purge(names: list[str]) -> Command:
-    """A job that removes packages with their files in /etc. It refuses if another package would be removed too."""
+    """A job that removes packages with their files in /etc. It fails if another package would be removed too."""
     return script(_REMOVE, "purge", *names, timeout_s=900, long=True)
 
 
 def remove(names: list[str]) -> Command:
-    """A job that removes packages and leaves their files in /etc. It refuses if another package would be removed
-    too."""
+    """A job that removes packages but not their files in /etc. It fails if another package would be removed too."""
     return script(_REMOVE, "remove", *names, timeout_s=900, long=True)
 
 
 def purge_left(names: list[str]) -> Command:
-    """A job that deletes the configuration of those packages that are removed and have left it."""
+    """A job that deletes the remaining configuration of removed packages."""
     return script(_PURGE_LEFT, *names, timeout_s=900, long=True)
 
 
 def install(words: list[str]) -> Command:
-    """A detached job that installs NAME or NAME=VERSION. It downloads every package before it unpacks the first.
+    """A job that installs NAME or NAME=VERSION. It downloads every package before it unpacks the first.
 
-    NVIDIA's packages are kept in /var/lib/rigwright/debs, for the day when no archive has them any more; those of the
-    twelve versions that were fetched last.
+    NVIDIA's packages of the last twelve versions are kept in /var/lib/rigwright/debs, because archives drop old ones.
     """
     return script(_INSTALL, *words, timeout_s=3600, long=True)
 
 
 @operation()
 def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
-    """Each package is installed; NAME=VERSION at exactly that version (upgraded or downgraded to it).
-
-    Raises HostError when no source has a package or the version.
-    """
+    """Each package is installed; NAME=VERSION at exactly that version (upgraded or downgraded to it). Raises HostError
+    if no source has a package or the version."""
     wanted = {word.partition("=")[0]: word.partition("=")[2] for word in names}
     known = facts(dpkg.packages(*wanted))
     now = {name: known[key] for name in wanted for key in (name.removesuffix(":amd64"),) if key in known}
@@ -162,15 +158,11 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
     for name, version in missing.items():
         have = list(dict.fromkeys(candidate.version for candidate in offered.get(name, ())))
         if not have:
-            raise HostError(
-                "apt",
-                f"no source has the package {name}",
-                "a package that apt knows",
-                "is the name right, and its source configured?",
-            )
+            fix = f"correct the name, or add its source with apt.source; on the host: apt-cache search {name}"
+            raise HostError("apt", f"no source has the package {name}", "a package that apt knows", fix)
         if version and version not in have:
-            expected = f"one of {', '.join(have[:5])}"
-            raise HostError("apt", f"no source has {name}={version}", expected, f"{name}={have[0]}, or only {name}")
+            found, expected = f"no source has {name}={version}", ", ".join(have[:5])
+            raise HostError("apt", found, expected, f"{name}={have[0]}, or only {name}")
     words = [f"{name}={version}" if version else name for name, version in missing.items()]
     for number, (name, version) in enumerate(missing.items()):
         before = now[name].version if name in now else ""
@@ -189,7 +181,7 @@ def source(
     components: list[Word] | None = None,
     templates: Templates = SHIPPED,
 ) -> Iterator[Change]:
-    """sources.list.d/rigwright-NAME.list has the source, and apt trusts it by its own key only (armored text)."""
+    """sources.list.d/rigwright-NAME.list has the source, and apt trusts it by `key` (armored text) only."""
     listed, keyring = source_paths(name)
     facts.all(files.file(listed), files.file(keyring))
     values = {"option": f"signed-by={keyring}", "url": url, "suite": suite, "components": components or []}
@@ -199,7 +191,7 @@ def source(
 
 
 def _with_update(changes: list[Change]) -> Iterator[Change]:
-    """The changes of sources, and apt-get update after them."""
+    """The changes of sources, followed by apt-get update."""
     yield from changes
     if changes:
         yield Change("run", "apt-get update", "", "lists read", (update(),))
@@ -210,10 +202,34 @@ def update() -> Command:
     return script(f"{_APT}\nupdate", timeout_s=900)
 
 
+def require_signed(facts: Facts, sources: list[apt_sources.Source], fingerprint: str) -> Iterator[Note]:
+    """Warnings about sources of NVIDIA's repository that somebody else configured; a second source of the same URL
+    would stop apt.
+
+    Raises HostError for a source whose packages need no signature, and for a keyring without NVIDIA's key.
+    """
+    keyrings = sorted({path for source in sources for path in source.signed_by if path.startswith("/")})
+    known = dict(zip(keyrings, facts.all(*map(apt_sources.keyring, keyrings)), strict=True)) if keyrings else {}
+    fix = f"delete the source there, then run the same command again: it adds one with the key {fingerprint} only"
+    for source in sources:
+        if source.trusted:
+            found = "the source of NVIDIA's repository has trusted=yes: apt installs its packages without a signature"
+            raise HostError(source.where, found, f"a source that is signed by {fingerprint}", fix)
+        if not source.signed_by:
+            yield Note(f"{source.where}: every key that apt trusts may sign these packages; {fix}", warn=True)
+        for path in source.signed_by:
+            keys = known.get(path, (path,)) or ()
+            if fingerprint not in keys and path in known:
+                found = f"{path} has {', '.join(keys) or 'no key'}"
+                raise HostError(source.where, found, f"NVIDIA's key {fingerprint}", fix)
+            if others := [key for key in keys if key != fingerprint and path in known]:
+                yield Note(f"{source.where}: {path} also trusts the key {', '.join(others)}; {fix}", warn=True)
+
+
 @operation()
 def directory(facts: Facts, *, path: AbsolutePath, templates: Templates = SHIPPED) -> Iterator[Change]:
-    """A directory of .debs on the host (with its Packages index) is a source. It is not signed: apt trusts who writes
-    there."""
+    """A directory of .debs on the host (with its Packages index) is a source. It is not signed, so apt trusts
+    everybody who can write there."""
     values = {"option": "trusted=yes", "url": f"file:{path}", "suite": "./", "components": []}
     text = templates.render("apt/source.list.j2", values)
     yield from _with_update(list(file.differing(facts, source_paths("local")[0], text.encode())))
@@ -236,11 +252,10 @@ def pin(
     not_from: str = "",
     templates: Templates = SHIPPED,
 ) -> Iterator[Change]:
-    """The preferences file rigwright-NAME holds the packages at `version`, also when that is lower than the installed
-    one.
+    """The preferences file rigwright-NAME holds the packages at `version`, even if it is lower than the installed one.
 
-    `also` has other versions with their packages (version: [names]). `not_from` (release l=LABEL) is an archive that
-    the packages never come from. `block` is names that are never installed.
+    `also`: packages by other versions. `not_from` (release l=LABEL): an archive from which the packages are never
+    installed. `block`: names of packages that are never installed.
     """
     text = pin_text(packages, version, block, also, not_from, templates)
     yield from file.differing(facts, pin_path(name), text.encode())
@@ -252,13 +267,9 @@ def hold(facts: Facts, *, names: list[str]) -> Iterator[Change]:
     now = facts(dpkg.packages(*names))
     free = [name for name in names if name not in now or not now[name].held]
     if free:
-        yield Change(
-            "change",
-            "apt-mark hold",
-            f"{len(free)} of {len(names)} free to move",
-            ", ".join(free),
-            (script(f'{NOTE}\nnote holds "$@"', *free), command("apt-mark", "hold", *free)),
-        )
+        commands = (script(f'{NOTE}\nnote holds "$@"', *free), command("apt-mark", "hold", *free))
+        before = f"{len(free)} of {len(names)} free to move"
+        yield Change("change", "apt-mark hold", before, ", ".join(free), commands)
 
 
 @operation()
@@ -272,11 +283,11 @@ def unattended_block(facts: Facts, *, patterns: list[str], templates: Templates 
 def clean(facts: Facts) -> Iterator[Change]:
     """dpkg has no half-installed package, and no package lacks a dependency.
 
-    Packages that an interrupted run left are configured. Packages of NVIDIA that were never configured, and now cannot
-    be, are removed: their scripts may need packages that the interrupted run had not unpacked yet. Dependencies that a
-    half removed driver lacks are installed again, so that apt can remove the driver as a whole.
+    Packages of an interrupted run are configured. Packages of NVIDIA that were never configured and now cannot be are
+    removed: their scripts may need packages that are not unpacked yet. Dependencies that a half removed driver lacks
+    are installed again, so that apt can remove the driver as a whole.
 
-    Raises HostError when apt cannot repair it, or only by removing packages that are not NVIDIA's.
+    Raises HostError if apt cannot repair it, or only by removing packages that are not NVIDIA's.
     """
     audit, repair = facts.all(dpkg.dpkg_audit, dpkg.repair)
     heal = (script(_HEAL, timeout_s=1800, long=True),)
@@ -284,7 +295,8 @@ def clean(facts: Facts) -> Iterator[Change]:
         yield Change("run", "dpkg --configure -a", audit.splitlines()[0], "every package configured", heal)
     elif repair.broken:
         lacking = f"{', '.join(repair.broken)}: a dependency is not met"
-        lost = [move.name for move in repair.moves if not move.version and not _is_drivers(move.name)]
+        removed = [move.name for move in repair.moves if not move.version]
+        lost = [name for name in removed if "nvidia" not in name and not name.startswith("cuda-drivers")]
         if (repair.error or lost) and repair.held:
             raise held_back("dpkg", repair.held, lacking)
         if repair.error or lost:
@@ -293,7 +305,3 @@ def clean(facts: Facts) -> Iterator[Change]:
             raise HostError("dpkg", f"{lacking}; {reason}", "packages that have what they depend on", todo)
         after = ", ".join(f"{'' if move.version else '-'}{move.name}" for move in repair.moves)
         yield Change("run", "apt --fix-broken install", lacking, after, heal)
-
-
-def _is_drivers(name: str) -> bool:
-    return "nvidia" in name or name.startswith("cuda-drivers")

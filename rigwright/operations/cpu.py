@@ -18,10 +18,8 @@ from rigwright.operations import operation, systemd
 
 @operation()
 def governor(facts: Facts, *, cpu_governor: CpuGovernor, templates: Templates = SHIPPED) -> Iterator[Change]:
-    """Every CPU has the frequency governor `cpu_governor` now, and cpu-governor.service sets it at every boot.
-
-    Raises HostError where the kernel sets no frequency, or does not have the governor.
-    """
+    """Every CPU has the frequency governor `cpu_governor` now, and cpu-governor.service sets it at every boot. Raises
+    HostError if the kernel sets no frequency, or does not have the governor."""
     policies, unit = facts.all(cpu.policies, units.unit(UNIT))
     if not policies:
         found = "the kernel sets no CPU frequency: a virtual machine, or a firmware that does it"
@@ -30,7 +28,7 @@ def governor(facts: Facts, *, cpu_governor: CpuGovernor, templates: Templates = 
     lacking = next((policy for policy in policies if cpu_governor not in policy.available), None)
     if lacking:
         found = f"{lacking.driver} has no governor '{cpu_governor}'"
-        raise HostError("cpu_governor", found, f"one of {', '.join(lacking.available)}", "cpu_governor: performance")
+        raise HostError("cpu_governor", found, ", ".join(lacking.available), "cpu_governor: performance")
     text = templates.render(f"systemd/{UNIT}.j2", {"governor": cpu_governor})
     files = list(systemd.unit(facts, name=UNIT, template=Template(text)))
     yield from files

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, check_toolkit, runs_toolkit
-from rigwright.core.change import Change, Note
+from rigwright.core.change import Action, Change, Note
 from rigwright.core.command import command
 from rigwright.core.desired import Cuda, CudaSource, Driver
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import numbers
 from rigwright.core.templates.host_files import SHIPPED, Templates
-from rigwright.driver.holds import held_back
+from rigwright.driver.apt_pin import held_back
 from rigwright.driver.resolve import brings_driver, repository
 from rigwright.facts import Facts, Unavailable, files, pci, system
 from rigwright.facts import cuda as toolkits
@@ -24,18 +24,13 @@ from rigwright.operations import apt, file, operation
 @operation()
 def environment(facts: Facts, *, cuda: Cuda, templates: Templates = SHIPPED) -> Iterator[Change]:
     """The toolkit's compiler is on the PATH of every user from the next login on, and the dynamic linker finds its
-    runtime.
-
-    Known when the toolkit is installed.
-    """
-    home = f"/usr/local/cuda-{cuda.toolkit}"
+    runtime. Known when the toolkit is installed."""
     profile, linker = "/etc/profile.d/rigwright-cuda.sh", "/etc/ld.so.conf.d/rigwright-cuda.conf"
-    release, runtime, _, _ = facts.all(
-        toolkits.nvcc(cuda.toolkit), toolkits.runtime(cuda.toolkit), files.file(profile), files.file(linker)
-    )
+    of_toolkit = toolkits.nvcc(cuda.toolkit), toolkits.runtime(cuda.toolkit)
+    release, runtime, *_ = facts.all(*of_toolkit, files.file(profile), files.file(linker))
     if not release:
         raise Unavailable("known when the toolkit is installed")
-    values = {"home": home}
+    values = {"home": f"/usr/local/cuda-{cuda.toolkit}"}
     yield from file.differing(facts, profile, templates.render("cuda/profile.sh.j2", values).encode())
     if not runtime:
         yield from file.differing(facts, linker, templates.render("cuda/ld.so.conf.j2", values).encode())
@@ -44,10 +39,10 @@ def environment(facts: Facts, *, cuda: Cuda, templates: Templates = SHIPPED) -> 
 
 @operation()
 def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
-    """Each toolkit is installed (cuda-toolkit-12-2 for 12.2), under /usr/local/cuda-12.2, without a driver of its own.
+    """Each toolkit is installed (cuda-toolkit-12-2 for 12.2, in /usr/local/cuda-12.2) without its own driver.
 
-    apt first simulates the installation. Raises HostError when the driver's branch is too old for the toolkit, when no
-    source has it (the message names those that are available and fit), or when it would install a driver.
+    Raises HostError if the driver's branch is too old for the toolkit, if no source has it (the message has available
+    ones), or if apt's simulation installs a driver.
     """
     for release in cuda.toolkits:
         check_toolkit(driver, release)
@@ -67,22 +62,17 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
         if plan.error and plan.held:
             raise held_back("cuda.toolkit", plan.held, f"{word} cannot be installed")
         if plan.error:
-            problem = f"apt cannot install {word}: {plan.error}"
+            found = f"apt cannot install {word}: {plan.error}"
             fix = "another toolkit; sudo apt-get check, on the host, names packages that are broken already"
-            raise HostError("cuda.toolkit", problem, "packages that fit together", fix)
+            raise HostError("cuda.toolkit", found, "packages that fit together", fix)
         drivers = [move for move in plan.moves if brings_driver(move)]
         if drivers:
-            problem = f"{word} would bring {drivers[0].name} {drivers[0].version}, a driver"
-            raise HostError(
-                "cuda.toolkit", problem, "a toolkit and nothing of the driver", "another repository or toolkit"
-            )
-        yield Change(
-            "change" if name in now else "add",
-            name,
-            now[name].version if name in now else "",
-            offered[0].version,
-            (apt.install([word]),),
-        )
+            found = f"{word} would bring {drivers[0].name} {drivers[0].version}, a driver"
+            fix = "another repository or toolkit"
+            raise HostError("cuda.toolkit", found, "a toolkit and nothing of the driver", fix)
+        before = now[name].version if name in now else ""
+        action: Action = "change" if name in now else "add"
+        yield Change(action, name, before, offered[0].version, (apt.install([word]),))
 
 
 @operation()
@@ -98,11 +88,10 @@ def held(facts: Facts, *, cuda: Cuda) -> Iterator[Change]:
 
 @operation()
 def default(facts: Facts, *, cuda: Cuda) -> Iterator[Change | Note]:
-    """/usr/local/cuda is the toolkit `toolkit`, by the alternative `cuda` that NVIDIA's packages register.
+    """/usr/local/cuda is the toolkit `toolkit`, by the alternative `cuda` of NVIDIA's packages.
 
-    A choice that is right is left as it is, also if it is automatic. Without that alternative nothing is changed: the
-    PATH of `cuda.environment` has the default. Known when the toolkit is installed. `remove` and `rollback` leave the
-    choice as it is.
+    Without that alternative nothing is changed: the PATH of `cuda.environment` has the default. Known when the toolkit
+    is installed. `remove` and `rollback` do not change the choice.
     """
     home = f"/usr/local/cuda-{cuda.toolkit}"
     release, now = facts.all(toolkits.nvcc(cuda.toolkit), toolkits.alternative)
@@ -110,9 +99,8 @@ def default(facts: Facts, *, cuda: Cuda) -> Iterator[Change | Note]:
         raise Unavailable("known when the toolkit is installed")
     if now is None:
         if cuda.beside:
-            yield Note(
-                f"no alternative `cuda` is registered: {home}/bin is on the PATH, and /usr/local/cuda is left alone"
-            )
+            text = f"{home}/bin is on the PATH, and /usr/local/cuda is left alone"
+            yield Note(f"no alternative `cuda` is registered: {text}")
     elif home not in now.choices:
         raise HostError(
             "cuda.default",
@@ -131,8 +119,7 @@ def _package(toolkit: str) -> str:
 
 
 def _nowhere(facts: Facts, wanted: str, driver: Driver, remote: apt_archive.Repository) -> HostError:
-    """The error for a toolkit that no source has. It names the available toolkits, and those that driver and GPUs
-    support."""
+    """The error for a toolkit that no source has, with the available ones and those that driver and GPUs support."""
     known = {_package(name): name for name in catalogue.toolkits()}
     offered, gpus = facts.all(apt_archive.offered(tuple(known), remote), pci.gpus)
     cards = {str(gpu.bus_id): card for gpu in gpus if (card := card_of(gpu.device_id))}

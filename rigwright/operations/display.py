@@ -1,5 +1,4 @@
-"""Machines whose screen is on a GPU: the choice between the compute set and the full set, and the mode setting of the
-kernel."""
+"""Hosts with a graphical session or a screen on a GPU: the set of packages, and mode setting of the kernel."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ _CHOICE = (
 
 @operation()
 def decided(facts: Facts, *, driver: Driver) -> Iterator[Note]:
-    """On a machine with a graphical session, or whose screen is on a GPU, the inventory says which set of packages it
-    gets (`display`).
+    """On a host with a graphical session or a screen on a GPU, the inventory has `display`: which set of packages to
+    install.
 
-    Where it does not, the compute set is installed and a warning tells what that means. Raises HostError when somebody
-    works in a graphical session, the driver is not installed by rigwright yet, and the inventory does not say.
+    Without it the compute set is installed, with a warning about the consequences. Raises HostError if somebody works
+    in a graphical session, rigwright has not installed the driver yet, and the inventory has no `display`.
     """
-    asked = (files.file(pin_path(PIN)), display.graphical, display.adapters, state.loaded_version)
-    _, desk, adapters, loaded = facts.all(*asked)
+    needed = (files.file(pin_path(PIN)), display.graphical, display.adapters, state.loaded_version)
+    _, desk, adapters, loaded = facts.all(*needed)
     kept = pinned(facts, driver)
     installed = kept is not None and driver.display in (None, kept.display) and loaded == kept.version
     if desk.sessions and not installed:
@@ -48,36 +47,25 @@ def decided(facts: Facts, *, driver: Driver) -> Iterator[Note]:
         return
     if desk.manager or desk.sessions:
         what = f"{desk.manager} starts a graphical session" if desk.manager else "a graphical session runs"
-        yield Note(
-            f"{what}, and the compute set has no {_LACKS}: on the GPUs X and Wayland run without acceleration, or not at all. "
-            f"{_CHOICE}",
-            warn=True,
-        )
+        slow = "on the GPUs X and Wayland run without acceleration, or not at all"
+        yield Note(f"{what}, and the compute set has no {_LACKS}: {slow}. {_CHOICE}", warn=True)
     elif gpu := display.screen_gpu(adapters):
-        yield Note(
-            f"the screen is on the NVIDIA GPU at {gpu}: with the compute set, and nouveau kept out, a text console stays at the "
-            f"firmware's resolution, and X and Wayland run without acceleration, or not at all. {_CHOICE}",
-            warn=True,
-        )
+        console = "with the compute set, and nouveau kept out, a text console stays at the firmware's resolution"
+        slow = "X and Wayland run without acceleration, or not at all"
+        yield Note(f"the screen is on the NVIDIA GPU at {gpu}: {console}, and {slow}. {_CHOICE}", warn=True)
 
 
 @operation()
 def modeset(facts: Facts, *, driver: Driver, templates: Templates = SHIPPED) -> Iterator[Change | Note]:
     """With the full set the kernel module nvidia-drm is loaded with modeset=1, which Wayland needs.
 
-    Where a file of the host gives the option already, as Ubuntu's packages do, it is left as it is: modeset=0 is named.
-    Elsewhere rigwright writes /etc/modprobe.d/rigwright-display.conf and rebuilds the initramfs; `display: false`
-    removes that file.
+    If a file of the host sets the option already, as Ubuntu's packages do, nothing is changed; modeset=0 gets a
+    warning. Otherwise rigwright writes /etc/modprobe.d/rigwright-display.conf and rebuilds the initramfs; `display:
+    false` removes that file.
     """
     path = "/etc/modprobe.d/rigwright-display.conf"
-    asked = (
-        files.file(pin_path(PIN)),
-        files.file(path),
-        kernels.drm_modeset,
-        grub.grub,
-        system.program("update-initramfs"),
-    )
-    _, mine, given, boot, there = facts.all(*asked)
+    needed = (kernels.drm_modeset, grub.grub, system.program("update-initramfs"))
+    _, mine, given, boot, there = facts.all(files.file(pin_path(PIN)), files.file(path), *needed)
     kept = pinned(facts, driver)
     if driver.display is False and mine is not None:
         yield Change("remove", path, "modeset=1", "", (file.take_away(path),))
@@ -93,9 +81,8 @@ def modeset(facts: Facts, *, driver: Driver, templates: Templates = SHIPPED) -> 
             text = "a file in /etc/modprobe.d or the kernel command line sets nvidia-drm modeset=0"
             yield Note(f"{text}: it is left as it is; Wayland does not run on the GPUs", warn=True)
         return
-    changes = list(
-        file.differing(facts, path, templates.render("modprobe/display.conf.j2", {}).encode(), leads_to="reboot")
-    )
+    content = templates.render("modprobe/display.conf.j2", {}).encode()
+    changes = list(file.differing(facts, path, content, leads_to="reboot"))
     yield from changes
     if (changes or not newer) and there:
         rebuild = command("update-initramfs", "-u", "-k", boot.entry.release, timeout_s=900, long=True)

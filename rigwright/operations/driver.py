@@ -1,5 +1,5 @@
-"""The NVIDIA driver: its version is resolved before the first change; then it is pinned, installed, held, and the pin
-proved."""
+"""The NVIDIA driver: its version is chosen before the first change; then it is pinned, installed and held, and the pin
+is proved."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
 from rigwright.core.numbers import count
 from rigwright.core.schema import AbsolutePath, BusId, FileName, Word
+from rigwright.core.shortening import first_of
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import NVIDIAS, PINNING, interferes, pin_path, read_pins
 from rigwright.driver.module_build import build_problem, depends_on_release
@@ -40,7 +41,6 @@ from rigwright.facts.apt import history as apt_history
 from rigwright.facts.apt import sources as apt_sources
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.operations import apt, file, operation
-from rigwright.operations._foreign_sources import judged
 
 _OTHER_GPUS = "is this another machine (address)? If its GPUs were changed: invoke init --host HOST --update"
 
@@ -57,8 +57,8 @@ def supported(
 ) -> Iterator[Note]:
     """Every GPU on the bus runs on the branch and its kernel module, and the CUDA toolkit has code for it.
 
-    Notes say whether the GPUs are those of the rig, what they have in common and what was chosen. Raises HostError that
-    names the GPUs that do not fit, or if there is no GPU.
+    Notes have differences from the rig, what the GPUs have in common, and what was chosen. Raises HostError with the
+    GPUs that are not supported, or if there is no GPU.
     """
     gpus, switches, today = facts.all(pci.gpus, pci.nvswitches, system.today)
     if not gpus:
@@ -89,11 +89,9 @@ def supported(
         yield from rig_branch(rig, driver, today)
     until = catalogue.driver_table().application_clocks_until
     if limits and limits.asks_for_application_clocks and int(driver.branch) > until:
-        yield Note(
-            f"driver {driver.branch} has no application clocks any more, branch {until} is the last: they are left out; "
-            "locked_graphics_mhz: [min, max] sets the clock on it",
-            warn=True,
-        )
+        text = f"driver {driver.branch} has no application clocks any more, branch {until} is the last"
+        instead = "they are left out; locked_graphics_mhz: [min, max] sets the clock on it"
+        yield Note(f"{text}: {instead}", warn=True)
     for release in cuda.toolkits if cuda else ():
         if less := check_toolkit(driver, release):
             yield Note(less, warn=True)
@@ -101,19 +99,14 @@ def supported(
 
 @operation()
 def buildable(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Note]:
-    """The module of the driver release builds for the kernel that runs and for the newest one, or is built for them
-    already.
+    """The module of the driver release builds for the running and the newest kernel, or is built already.
 
-    A module that Ubuntu built is not built on the host. Raises HostError, with the drivers that build, for a branch of
-    NVIDIA's repository of which no release builds, unless `modules` is dkms. Anything else is a note: a distribution
-    can patch its own.
+    Raises HostError with other drivers that build if no release of a branch of NVIDIA's repository builds, unless
+    `modules` is dkms. Otherwise it is a note: a distribution can patch its own driver.
     """
     running, newest, gpus, today = facts.all(system.running_kernel, kernels.newest, pci.gpus, system.today)
-    doubtful = [
-        kernel
-        for kernel in dict.fromkeys(name for name in (running, newest) if name)
-        if depends_on_release(driver, kernel)
-    ]
+    names = dict.fromkeys(name for name in (running, newest) if name)
+    doubtful = [kernel for kernel in names if depends_on_release(driver, kernel)]
     resolution = resolved(facts, driver, cuda_repository) if doubtful else None
     if resolution is None or resolution.kernel:
         return
@@ -139,21 +132,18 @@ def repository_present(
     cuda_repository: CudaSource | None = None,
     templates: Templates = SHIPPED,
 ) -> Iterator[Change | Note]:
-    """NVIDIA's repository is a source of the host, trusted by its own key only, when the driver, the CUDA toolkit or
-    DCGM comes from it.
+    """NVIDIA's repository is a source of the host, trusted by its own key only, if the driver, the CUDA toolkit or DCGM
+    comes from it.
 
-    Its key and fingerprint are those of the host's distribution. A source of NVIDIA's repository for another release is
-    named. So is the directory that the driver comes from. A source of that URL that the host already has is left as it
-    is.
+    A directory that the driver comes from is a source too. An existing source of the same URL is not changed; a source
+    for another release gets a warning.
     """
     if driver.source.startswith("/"):
         yield from apt.directory(facts, path=AbsolutePath(driver.source), templates=templates)
     listed, keyring = apt.source_paths("cuda")
-    of_key = apt_sources.keyring(keyring)
-    asked = (system.os_release, files.file(listed), of_key, apt_sources.sources, files.file(pin_path(PIN)))
-    os_release, now, keys, every, *_ = facts.all(
-        *asked, files.file(keyring), pci.gpus, pci.nvswitches, state.secure_boot
-    )
+    needed = (system.os_release, files.file(listed), apt_sources.keyring(keyring), apt_sources.sources)
+    of_driver = (files.file(pin_path(PIN)), files.file(keyring), pci.gpus, pci.nvswitches, state.secure_boot)
+    os_release, now, keys, every, *_ = facts.all(*needed, *of_driver)
     yield from _of_other_releases(every, cuda_distribution(os_release))
     remote = repository(os_release, cuda_repository)
     same = [source for source in every if source.is_of(remote.url)]
@@ -162,9 +152,8 @@ def repository_present(
         return
     if cuda is None and not dcgm and now is None and resolved(facts, driver, cuda_repository).source != "cuda":
         return
-    elsewhere = [source for source in same if not source.ours]
-    if elsewhere:
-        yield from judged(facts, elsewhere, remote.fingerprint)
+    if foreign := [source for source in same if not source.ours]:
+        yield from apt.require_signed(facts, foreign, remote.fingerprint)
         return
     offered = facts(apt_archive.offered(("cuda-keyring",), remote))
     yield from apt.source(facts, name=FileName("cuda"), url=Word(remote.url), key=offered.key, templates=templates)
@@ -189,12 +178,10 @@ def _of_other_releases(sources: Iterable[apt_sources.Source], own: str) -> Itera
 
 @operation()
 def other_pins_removed(facts: Facts) -> Iterator[Change]:
-    """No package nvidia-driver-pinning-* of NVIDIA's, and no file nvidia-driver-pin, holds the driver at another
-    version.
+    """No package nvidia-driver-pinning-* and no file nvidia-driver-pin of NVIDIA holds the driver at another version.
 
-    apt reads that file before rigwright's, so its versions are let in although rigwright's pin keeps them out. The
-    package is removed; a file that is not of a package is renamed to nvidia-driver-pin.disabled, which apt does not
-    read.
+    apt reads that file before rigwright's, so it has precedence. The package is removed; a file without a package is
+    renamed to nvidia-driver-pin.disabled, which apt does not read.
     """
     there, pin = facts.all(dpkg.matching(PINNING), files.file(NVIDIAS))
     for name, package in there.items():
@@ -213,11 +200,10 @@ _OF_DRIVER = "(lib)?nvidia-.*|cuda-.*|libcuda1"
 
 @operation()
 def foreign_rules(facts: Facts) -> Iterator[Note]:
-    """Names the pins and holds of others that concern the driver, with the file in which each stands. Nothing is
-    changed.
+    """Reports the pins and holds of others that concern the driver, with the file of each. Changes nothing.
 
-    A pin of priority 1000 or more lets another driver in beside rigwright's pin; a negative one keeps the driver out. A
-    held package stays at its version. Holds that rigwright set itself are not named.
+    A pin of priority 1000 or more permits another driver in spite of rigwright's pin; a negative one excludes the
+    driver. Holds of rigwright are not reported.
     """
     texts, held, mine = facts.all(dpkg.preferences, dpkg.held, files.file(pin_path(PIN)))
     for path, text in texts.items():
@@ -225,60 +211,50 @@ def foreign_rules(facts: Facts) -> Iterator[Note]:
             if not interferes(pin):
                 continue
             does = "lets other drivers in" if pin.priority > 0 else "keeps drivers out"
-            yield Note(
-                f"{path} pins {' '.join(pin.packages)[:120]} ({pin.pin[:80]}) with priority {pin.priority}, which {does}: "
-                "take that stanza out of the file if it is not meant",
-                warn=True,
-                foreign=True,
-            )
+            what = f"{' '.join(pin.packages)[:120]} ({pin.pin[:80]}) with priority {pin.priority}, which {does}"
+            text = f"{path} pins {what}: take that stanza out of the file if it is not meant"
+            yield Note(text, warn=True, foreign=True)
     kept = {name for pin in read_pins(mine.text) for name in pin.packages} if mine else set()
     concerned = _CONCERNED if mine else f"{_CONCERNED}|{_OF_DRIVER}"
     names = [name for name in held if re.fullmatch(concerned, name)]
     if any(kernel_of(name) for name in kept):
         names = [name for name in names if not name.startswith("linux-")]
     if names:
-        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-        text = (
-            f"held (apt-mark hold, in /var/lib/dpkg/status): {', '.join(names[:6])}{more}; they stay at their version"
-        )
-        yield Note(f"{text}, and sudo apt-mark unhold frees them", warn=True)
+        stay = "they stay at their version, and sudo apt-mark unhold frees them"
+        yield Note(f"held (apt-mark hold, in /var/lib/dpkg/status): {first_of(names, 6)}; {stay}", warn=True)
 
 
 @operation()
 def pinned_exactly(
     facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None, templates: Templates = SHIPPED
 ) -> Iterator[Change | Note]:
-    """apt's preferences hold every package of the driver at its version and keep every other branch out.
-
-    A driver that is pinned already keeps its kernel module, unless the inventory names the flavour.
-    """
+    """apt's preferences hold every package of the driver at its version and exclude every other branch. A driver that
+    is pinned already keeps its kernel module, unless the inventory has the flavour."""
     resolution = resolved(facts, driver, cuda_repository)
     cards = [card for device in facts(pci.gpus) if (card := card_of(device.device_id))]
     if not resolution.source and driver.flavour == "auto" and flavour_of(cards, driver) != resolution.flavour:
         other = "open" if resolution.flavour == "proprietary" else "proprietary"
         yield Note(f"the pinned driver keeps its {resolution.flavour} kernel module; flavour: {other} changes it")
-    names = sorted(name for name in resolution.closure if resolution.of_release(name))
-    kept_out = block(facts(system.os_release))
-    version = f"{resolution.version}*"
-    for change in apt.pin(
+    names = [Word(name) for name in sorted(resolution.closure) if resolution.of_release(name)]
+    pin = apt.pin(
         facts,
         name=FileName(PIN),
-        packages=[Word(name) for name in names],
-        version=Word(version),
-        block=kept_out,
+        packages=names,
+        version=Word(f"{resolution.version}*"),
+        block=block(facts(system.os_release)),
         also=resolution.beside,
         not_from=resolution.not_from,
         templates=templates,
-    ):
-        origin = f" from {resolution.source} ({resolution.reason})" if resolution.source else ""
-        after = f"{resolution.version}{origin}, {len(resolution.closure)} packages"
-        yield Change(change.action, change.subject, "", after, change.commands)
+    )
+    origin = f" from {resolution.source} ({resolution.reason})" if resolution.source else ""
+    for change in pin:
+        yield replace(change, before="", after=f"{resolution.version}{origin}, {len(resolution.closure)} packages")
 
 
 @operation()
 def patched(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Note]:
-    """The driver has the fixes of NVIDIA's security bulletins. If not, a warning names the bulletin, and the release or
-    the branch that has them; nothing is changed."""
+    """The driver has the fixes of NVIDIA's security bulletins. If not, a warning has the bulletin, and the release or
+    branch with the fixes; nothing is changed."""
     resolution = resolved(facts, driver, cuda_repository)
     cards = [card for device in facts(pci.gpus) if (card := card_of(device.device_id))]
     if lacking := catalogue.shortfall(resolution.version, common_branches(cards)):
@@ -291,19 +267,22 @@ MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peerm
 
 @operation(affects_p2p=True, affects_gpus=True, modules=MODULES)
 def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change | Note]:
-    """Every package of the driver is installed at the resolved version; a reboot loads it.
+    """Every package of the driver is installed at its exact version; a reboot loads it.
 
-    The packages are all downloaded before the first is unpacked, in a job that outlives the controller. A module that
-    is built already takes the place of dkms' one, and the other way round. Where the inventory names `display`, the
-    packages that only the other set has are removed. Packages that are added to a driver of the same release lead to no
-    reboot.
+    A job downloads all packages before it unpacks the first, and continues without the controller. Packages of another
+    driver or of the other kind of module (dkms or prebuilt) are removed. If the inventory has `display`, packages that
+    only the other set has are removed. Packages added to a driver of the same release need no reboot.
     """
     resolution = resolved(facts, driver, cuda_repository)
     now, there = facts.all(dpkg.packages(*resolution.closure), dpkg.matching("*nvidia*", "cuda-drivers*"))
-    wrong = [name for name in resolution.closure if not _right(name, now.get(name), resolution)]
-    of_set = _of_other_set(there, resolution, driver)
+    closure, release = resolution.closure, resolution.version
+    wrong = [name for name in closure if name not in now or not _is_right(name, now[name], resolution)]
+    of_set: dict[str, str] = {}
+    if driver.display is not None:
+        beside = [name for name, package in there.items() if package.version and name not in closure]
+        of_set = {name: there[name].version for name in of_other_set(beside, driver.display)}
     if wrong or of_set:
-        conflicting = _others(there, resolution)
+        conflicting = _conflicting(there, resolution)
         others = {**of_set, **conflicting}
         before = _before(now, wrong, resolution) + sorted(
             set(conflicting.values()) - {now[name].version for name in wrong if name in now}
@@ -311,15 +290,14 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
         freed = _freed(facts, others, resolution.kernel)
         for name, version in others.items():
             yield Change("remove", name, version, "")
-        exact = [name for name in resolution.closure if resolution.source or not resolution.of_release(name)]
-        words = [f"{name}={resolution.closure[name]}" if name in exact else name for name in resolution.closure]
+        exact = [name for name in closure if resolution.source or not resolution.of_release(name)]
+        words = [f"{name}={closure[name]}" if name in exact else name for name in closure]
+        packages = f"driver {release} ({count(len(wrong), 'package')})"
         yield Change(
             "change" if before else "add" if wrong else "remove",
-            f"driver {resolution.version} ({count(len(wrong), 'package')})"
-            if wrong
-            else f"packages beside driver {resolution.version}",
+            packages if wrong else f"packages beside driver {release}",
             ", ".join(before),
-            resolution.version if wrong else "",
+            release if wrong else "",
             (
                 *([command("apt-mark", "unhold", *others, *freed)] if others else []),
                 apt.install([*words, *(f"{name}-" for name in others)]),
@@ -327,64 +305,47 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
             leads_to="reboot" if before or any(re.search("kernel|dkms|linux-", name) for name in wrong) else "",
         )
         if any("dkms" in name for name in wrong):
-            yield Note(
-                "DKMS compiles the driver's module on the host, for each kernel with headers; apt prints nothing for the minutes that it takes"
-            )
+            text = "DKMS compiles the driver's module on the host, for each kernel with headers"
+            yield Note(f"{text}; apt prints nothing for the minutes that it takes")
 
 
 def _before(now: dict[str, dpkg.Package], wrong: Iterable[str], resolution: Resolution) -> list[str]:
-    """What stands in place of the packages that are wrong: other versions, and packages that are at the version and not
+    """The present state of wrong packages: other versions, and packages of the right version that are not
     configured."""
     there = {name: now[name] for name in wrong if name in now and now[name].version}
-    half = sorted(name for name, package in there.items() if _right(name, replace(package, installed=True), resolution))
-    versions = sorted({package.version for name, package in there.items() if name not in half})
-    if not half:
-        return versions
-    more = f" and {len(half) - 3} more" if len(half) > 3 else ""
-    return [*versions, f"{', '.join(half[:3])}{more} not configured"]
-
-
-def _of_other_set(there: dict[str, dpkg.Package], resolution: Resolution, driver: Driver) -> dict[str, str]:
-    """The installed packages that only the set has which `display` does not name; {} where the inventory leaves it
-    open."""
-    if driver.display is None:
-        return {}
-    beside = [name for name, package in there.items() if package.version and name not in resolution.closure]
-    return {name: there[name].version for name in of_other_set(beside, driver.display)}
-
-
-def _others(there: dict[str, dpkg.Package], resolution: Resolution) -> dict[str, str]:
-    """The installed packages of another driver that conflict with this one, with their versions.
-
-    They are of another branch, carry another release in their name, or bring the other kind of module (dkms or
-    prebuilt, open or proprietary).
-    """
-    own = resolution.version.split(".")[0]
-    flavour = _other_flavour(resolution)
-    kind = "linux-(modules|objects|signatures)-nvidia-" + (
-        r"|nvidia-dkms-|nvidia-headless-\d" if resolution.kernel else ""
+    half = sorted(
+        name for name, package in there.items() if _is_right(name, replace(package, installed=True), resolution)
     )
+    versions = sorted({package.version for name, package in there.items() if name not in half})
+    return [*versions, f"{first_of(half, 3)} not configured"] if half else versions
+
+
+def _conflicting(there: dict[str, dpkg.Package], resolution: Resolution) -> dict[str, str]:
+    """The installed packages that conflict with this driver, with their versions: those of another branch, with another
+    release in their name, or with the other kind of module (dkms or prebuilt, open or proprietary)."""
+    version, own_branch = resolution.version, resolution.version.split(".")[0]
+    kinds = "linux-(modules|objects|signatures)-nvidia-"
+    kinds += r"|nvidia-dkms-|nvidia-headless-\d" if resolution.kernel else ""
+    metapackages = r"nvidia-(driver|dkms|headless|headless-no-dkms|kernel-source)(-\d{3})?(-server)?"
+    of_debian = any(name.endswith(("kernel-dkms", "kernel-open-dkms")) for name in resolution.closure)
+    if resolution.flavour == "open":
+        flavour = r"nvidia-(tesla-\d{3}-)?kernel-dkms" if of_debian else metapackages
+    else:
+        flavour = "nvidia-(open-kernel|kernel-open)-dkms" if of_debian else f"{metapackages}-open"
+
+    def conflicts(name: str, branch: str) -> bool:
+        if re.match(kinds, name) or re.fullmatch(flavour, name):
+            return True
+        other_release = re.search(r"\d{3}\.\d", name) and version not in name
+        return bool(branch and (branch != own_branch or other_release))
+
     return {
         name: package.version
         for name, package in there.items()
-        if name not in (*resolution.closure, *BESIDE)
-        and package.version
-        and (
-            re.match(kind, name)
-            or re.fullmatch(flavour, name)
-            or _of_another(name, branch_of(package.version), own, resolution.version)
-        )
+        if package.version
+        and name not in (*resolution.closure, *BESIDE)
+        and conflicts(name, branch_of(package.version))
     }
-
-
-def _other_flavour(resolution: Resolution) -> str:
-    """A regular expression for the names of packages that need the other kernel module, open or proprietary."""
-    of_debian = any(name.endswith(("kernel-dkms", "kernel-open-dkms")) for name in resolution.closure)
-    if resolution.flavour == "open":
-        metapackages = r"nvidia-(driver|dkms|headless|headless-no-dkms|kernel-source)(-\d{3})?(-server)?"
-        return r"nvidia-(tesla-\d{3}-)?kernel-dkms" if of_debian else metapackages
-    metapackages = r"nvidia-(driver|dkms|headless|headless-no-dkms|kernel-source)(-\d{3})?(-server)?-open"
-    return "nvidia-(open-kernel|kernel-open)-dkms" if of_debian else metapackages
 
 
 def _freed(facts: Facts, others: Iterable[str], kernel: str) -> list[str]:
@@ -393,19 +354,13 @@ def _freed(facts: Facts, others: Iterable[str], kernel: str) -> list[str]:
     if not before:
         return []
     there = facts(dpkg.matching(*KERNELS))
-    kept = holding(there, kernel) if kernel else []
-    return sorted(
-        {name for release in before for name in holding(there, release) if there[name].held} - set(kept) - set(others)
-    )
+    kept = {*others, *(holding(there, kernel) if kernel else ())}
+    return sorted({name for release in before for name in holding(there, release) if there[name].held} - kept)
 
 
-def _of_another(name: str, branch: str, own: str, version: str) -> bool:
-    return bool(branch and (branch != own or (re.search(r"\d{3}\.\d", name) and version not in name)))
-
-
-def _right(name: str, package: dpkg.Package | None, resolution: Resolution) -> bool:
-    """Whether a package is installed at its version. For the driver's own packages only the driver release counts."""
-    if package is None or not package.installed:
+def _is_right(name: str, package: dpkg.Package, resolution: Resolution) -> bool:
+    """Whether a package is installed at its version; for the driver's own packages, of the driver's release."""
+    if not package.installed:
         return False
     if not resolution.of_release(name):
         return package.version == resolution.closure[name]
@@ -430,11 +385,11 @@ echo 'the old module does not unload: sudo reboot'; exit 1
 def reloaded(
     facts: Facts, *, driver: Driver | None = None, cuda_repository: CudaSource | None = None
 ) -> Iterator[Change | Note]:
-    """The loaded module is the installed one. If an upgrade moved the packages and nobody uses the GPUs, it is
-    reloaded, without a reboot.
+    """The loaded module is the installed one. After an upgrade of the packages it is reloaded without a reboot if no
+    program uses the GPUs.
 
-    If no driver is loaded, or a program uses the GPUs, the reboot loads the module instead. If the packages are not
-    those of the wanted `driver`, a note says only which packages moved: they are replaced first.
+    If no driver is loaded, or a program uses the GPUs, the reboot loads the module. If the packages are not those of
+    `driver`, there is only a note: they are replaced first.
     """
     running, loaded, bound = facts.all(system.running_kernel, state.loaded_version, pci.gpus)
     if not loaded or any(entry.driver not in ("nvidia", "") for entry in bound):
@@ -447,19 +402,15 @@ def reloaded(
     if driver and resolved(facts, driver, cuda_repository).version != built:
         yield Note(f"{loaded} is loaded, the packages are at {built}{why}", warn=True)
         return
-    if any(entry.works for entry in users):
-        return
-    yield Change(
-        "run", "driver module", f"{loaded} loaded{why}", f"{built} loaded", (script(_RELOAD, timeout_s=300, long=True),)
-    )
+    if not any(entry.works for entry in users):
+        reload = script(_RELOAD, timeout_s=300, long=True)
+        yield Change("run", "driver module", f"{loaded} loaded{why}", f"{built} loaded", (reload,))
 
 
 @operation()
 def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change | Note]:
-    """Every package of the driver is held. So is the kernel, if the driver's module is prebuilt for that kernel only.
-
-    A note says when the held kernel was built.
-    """
+    """Every package of the driver is held, and the kernel too if the driver's module is prebuilt for that kernel only.
+    A note has the date of the held kernel."""
     resolution = resolved(facts, driver, cuda_repository)
     names = set(resolution.closure)
     if resolution.kernel:
@@ -472,10 +423,10 @@ def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = N
 
 @operation()
 def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
-    """An upgrade of everything, simulated by apt, moves no package of the driver, of CUDA, or of a held kernel.
+    """A full upgrade, simulated by apt, changes no package of the driver, of CUDA, or of a held kernel.
 
-    It is simulated again only when dpkg's status, apt's lists or its preferences changed. Raises HostError with what
-    would move.
+    It is simulated again only after a change of dpkg's status, apt's lists or its preferences. Raises HostError with
+    the packages that would change.
     """
     resolution = pinned(facts, driver)
     if resolution is None:
@@ -488,26 +439,12 @@ def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
     moving = [move for move in facts(dpkg.next_upgrade) if moves_it(move, resolution)]
     if moving:
         shown = ", ".join(f"{move.name} {move.before} -> {move.version or 'removed'}" for move in moving[:4])
-        raise HostError(
-            "pin",
-            f"an upgrade would still move {shown}",
-            f"no package of driver {resolution.version} to move",
-            _in_the_way(facts(dpkg.preferences)),
-        )
+        texts = facts(dpkg.preferences).items()
+        paths = [path for path, text in texts if any(interferes(pin) for pin in read_pins(text))]
+        fix = "apt-cache policy of that package, on the host, shows which source and pin offer the other version"
+        fix = f"take the pins of the driver's packages out of {' and '.join(paths)}" if paths else fix
+        expected = f"no package of driver {resolution.version} to move"
+        raise HostError("pin", f"an upgrade would still move {shown}", expected, fix)
     if not proof.proved:
-        record = script(dpkg.PROOF_WRITE)
-        yield Change(
-            "run",
-            "apt-get -s dist-upgrade",
-            "not proved",
-            f"proved: leaves the {len(resolution.closure)} driver packages alone",
-            (record,),
-        )
-
-
-def _in_the_way(preferences: dict[str, str]) -> str:
-    """What to do about an upgrade that moves pinned packages: the files with pins of others that concern the driver."""
-    paths = [path for path, text in preferences.items() if any(interferes(pin) for pin in read_pins(text))]
-    if not paths:
-        return "apt-cache policy of that package, on the host, shows which source and pin offer the other version"
-    return f"take the pins of the driver's packages out of {' and '.join(paths)}"
+        after, record = f"proved: leaves the {len(resolution.closure)} driver packages alone", script(dpkg.PROOF_WRITE)
+        yield Change("run", "apt-get -s dist-upgrade", "not proved", after, (record,))

@@ -1,5 +1,4 @@
-"""The fabric manager of machines with NVSwitches. driver.installed installs its package, at the driver's exact
-version."""
+"""The fabric manager of machines with NVSwitches; driver.installed installs its package."""
 
 from __future__ import annotations
 
@@ -14,10 +13,8 @@ from rigwright.operations import operation, systemd
 
 @operation(affects_p2p=True)
 def running(facts: Facts) -> Iterator[Change]:
-    """On a machine with NVSwitches the fabric manager is enabled and runs. On other machines nothing is changed.
-
-    Raises Unavailable while its package is not installed.
-    """
+    """On a machine with NVSwitches the fabric manager is enabled and runs. Raises Unavailable while its package is not
+    installed."""
     gpus, switches = facts.all(pci.gpus, pci.nvswitches)
     cards = [card for gpu in gpus if (card := card_of(gpu.device_id))]
     if needs_fabric_manager(cards, len(switches)):

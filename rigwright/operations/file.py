@@ -18,7 +18,28 @@ from rigwright.facts.files import file
 from rigwright.facts.footprint import NOTE, ORIGINALS
 from rigwright.facts.run_recording import KEEP
 from rigwright.operations import operation
-from rigwright.operations._own_folder import ENTER
+
+ENTER = """
+enter() {  # FOLDER [make]: goes to a folder. A link counts only in a folder that no other user can change
+  cd / || return
+  left=$1
+  while [ -n "$left" ]; do
+    part=${left%%/*}
+    case $left in */*) left=${left#*/};; *) left=;; esac
+    [ -n "$part" ] || continue
+    here=$(pwd -P) about=$(stat -c %u:%a .) || return
+    [ -z "$2" ] || [ -e "./$part" ] || mkdir -m 755 -- "./$part" || return
+    cd -P -- "./$part" || return
+    case $about in "$(id -u)":*[2367][0-7] | "$(id -u)":*[2367]) ;; "$(id -u)":*) continue;; esac
+    inside "$here" "$part" || return
+  done
+}
+inside() {  # FOLDER NAME: fails unless the current folder is NAME in FOLDER, and no link led to it
+  [ "$(pwd -P)" = "${1%/}/$2" ] || { echo "${1%/}/$2 is a link, and another user may change ${1%/}/" >&2; return 1; }
+}
+"""
+"""Shell functions that go to a folder part by part, without following links of other users who own a folder on the way.
+A process keeps its folder even if somebody puts a link in its place."""
 
 _WRITE = (
     f"""{NOTE}{ENTER}{KEEP}
@@ -47,7 +68,7 @@ cd -P .. && rm -rf -- "$new"
 exit $code
 """
 )
-"""The new content is made in a folder that only root can change, where no user can put a link in its place."""
+"""The new content is written in a folder that only root can change, where no user can put a link in its place."""
 
 _TAKE_AWAY = (
     f"""{ENTER}{KEEP}
@@ -77,8 +98,8 @@ cd -P -- "./$name" && inside "$here" "$name" && chown -- "$owner" . && chmod -- 
 def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", group: str = "root") -> Command:
     """A command that replaces a file atomically and synced.
 
-    The previous one is kept with its mode under the run's id, in a folder that only root can read. The path is recorded
-    on the host, and a file that was there before the first time is kept for `remove`.
+    The previous file is kept with its mode under the run's id, in a folder that only root can read. The path is
+    recorded on the host, and a file from before rigwright is kept for `remove`.
     """
     return script(_WRITE, path, mode, owner, group, stdin=content)
 
@@ -99,10 +120,8 @@ def present(
     group: str = "root",
     leads_to: str = "",
 ) -> Iterator[Change]:
-    """The file at `path` holds exactly `content`, with this mode (octal, in quotes) and owner.
-
-    The mode is 0644 if none is given, 0600 for a content with a secret, which the plan shows as `(secret)`.
-    """
+    """The file at `path` has exactly this content, mode (octal, in quotes) and owner. The default mode is 0644, or 0600
+    for a content with a secret, which the plan shows as `(secret)`."""
     yield from _written(facts, path, content, mode, owner, group, leads_to)
 
 
@@ -116,10 +135,8 @@ def template(
     owner: str = "root",
     group: str = "root",
 ) -> Iterator[Change]:
-    """The file at `path` is what the template makes of the host's variables.
-
-    The mode is 0644 if none is given, 0600 for a content with a secret, which the plan shows as `(secret)`.
-    """
+    """The file at `path` is the template with the host's variables. The default mode is 0644, or 0600 for a content
+    with a secret, which the plan shows as `(secret)`."""
     yield from _written(facts, path, template, mode, owner, group)
 
 
@@ -127,7 +144,7 @@ def _written(
     facts: Facts, path: str, content: str | Secret, mode: str | None, owner: str, group: str, leads_to: str = ""
 ) -> Iterator[Change]:
     secret = isinstance(content, Secret)
-    facts(file(path))  # requested before a source of secrets is asked
+    facts(file(path))  # before a source of secrets is read
     text = content.reveal() if isinstance(content, Secret) else content
     mode = mode or (SECRET_FILE_MODE if secret else FILE_MODE)
     yield from differing(facts, path, text.encode(), mode, owner, group, leads_to, secret=secret)
@@ -144,31 +161,23 @@ def differing(
     *,
     secret: bool = False,
 ) -> Iterator[Change]:
-    """The change that gives a file this content, mode and owner, if it differs. Other operations use it too.
-
-    Of a `secret` content, and of the content that it replaces, the change has no text and no size.
-    """
+    """The change that gives a file this content, mode and owner, if it differs. A change of a `secret` content has no
+    text and no size."""
     now = facts(file(path))
     if now is not None and now.kind not in ("file", "link"):
         raise HostError("file", f"{path} is a {now.kind}", "a file", f"move it away: sudo mv {path} {path}.old")
-    if (
-        now is not None
-        and now.sha256 == _sha256(content)
-        and (now.mode, now.owner, now.group) == (mode.zfill(4), owner, group)
-    ):
-        return
-    put = write(path, content, mode, owner, group)
     if now is None:
-        size = SHOWN if secret else f"{len(content)} bytes"
-        yield Change("add", path, "", f"{size}, mode {mode}", (put,), leads_to=leads_to)
+        before, after = "", f"{SHOWN if secret else f'{len(content)} bytes'}, mode {mode}"
     elif now.sha256 != _sha256(content):
         private = any(not int(octal, 8) & 0o004 for octal in (now.mode, mode))
         before, after = (SHOWN if secret else _shown(text, private) for text in (now.content, content))
-        other = ", another content" if before == after and not secret else ""
-        yield Change("change", path, before, f"{after}{other}", (put,), leads_to=leads_to)
+        after += ", another content" if before == after and not secret else ""
+    elif (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
+        before, after = f"mode {now.mode}, {now.owner}:{now.group}", f"mode {mode}, {owner}:{group}"
     else:
-        before = f"mode {now.mode}, {now.owner}:{now.group}"
-        yield Change("change", path, before, f"mode {mode}, {owner}:{group}", (put,), leads_to=leads_to)
+        return
+    put = write(path, content, mode, owner, group)
+    yield Change("change" if now else "add", path, before, after, (put,), leads_to=leads_to)
 
 
 @lru_cache(maxsize=64)
@@ -178,7 +187,7 @@ def _sha256(content: bytes) -> str:
 
 
 def _shown(content: bytes, private: bool) -> str:
-    """A short text itself. Only its size if it is private: plans are printed and kept."""
+    """A short text, or only the size if it is private or long: plans are printed and kept."""
     text = content.decode("utf-8", "replace").strip()
     return text if len(text) <= 300 and "\0" not in text and not private else f"{len(content)} bytes"
 
@@ -189,14 +198,11 @@ def directory(
 ) -> Iterator[Change]:
     """The directory exists, with this mode and owner."""
     now = facts(file(path))
-    whole = f"/{posixpath.normpath(path).lstrip('/')}"
-    shown = f"{whole}/"
+    if now is not None and now.kind != "directory":
+        raise HostError("file", f"{path} is a {now.kind}", "a directory", f"move it away: sudo mv {path} {path}.old")
+    whole, after = f"/{posixpath.normpath(path).lstrip('/')}", f"mode {mode}, {owner}:{group}"
     make = (script(_DIRECTORY, whole, f"{owner}:{group}", f"0{mode.zfill(4)}"),)
     if now is None:
-        yield Change("add", shown, "", f"mode {mode}, {owner}:{group}", make)
-    elif now.kind == "directory" and (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
-        yield Change(
-            "change", shown, f"mode {now.mode}, {now.owner}:{now.group}", f"mode {mode}, {owner}:{group}", make
-        )
-    elif now.kind != "directory":
-        raise HostError("file", f"{path} is a {now.kind}", "a directory", f"move it away: sudo mv {path} {path}.old")
+        yield Change("add", f"{whole}/", "", after, make)
+    elif (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
+        yield Change("change", f"{whole}/", f"mode {now.mode}, {now.owner}:{now.group}", after, make)

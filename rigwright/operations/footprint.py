@@ -1,11 +1,8 @@
-"""What rigwright put on a host is taken away again, in the order in which nothing that still runs loses what it
-needs."""
+"""Removes what rigwright put on a host, in an order in which no running program loses what it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-from msgspec import Struct
+from collections.abc import Iterator
 
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
@@ -15,8 +12,8 @@ from rigwright.facts import systemd as units
 from rigwright.facts.footprint import ORIGINALS, OwnFile
 from rigwright.facts.run_recording import KEEP
 from rigwright.operations import apt, operation
-from rigwright.operations._grub_cfg import update_grub
-from rigwright.operations._own_folder import ENTER
+from rigwright.operations.file import ENTER
+from rigwright.operations.grub import update_grub
 
 _UNITS = "/etc/systemd/system/"
 
@@ -36,36 +33,20 @@ case $folder in */rigwright) rm -rf ./__pycache__; cd / && rmdir -- "$folder" 2>
 """
 
 
-class _Consequence(Struct, frozen=True):
-    """The command that must run after files of a directory are gone, and how the plan shows it.
-
-    `command` and `subject` get the release of the kernel that boots next. `reboot`: a reboot puts it in force.
-    """
-
-    folder: str
-    subject: str
-    after: str
-    command: Callable[[str], Command]
-    reboot: bool = False
-
-
-_CONSEQUENCES = (
-    _Consequence("/etc/apt/sources.list.d/", "apt-get update", "lists read", lambda _: apt.update()),
-    _Consequence(
-        "/etc/docker/", "docker", "without the runtime nvidia",
-        lambda _: script("systemctl cat docker.service >/dev/null 2>&1 || exit 0; exec systemctl try-restart docker.service", timeout_s=180),
-    ),
-    _Consequence("/etc/systemd/system.conf.d/", "systemctl daemon-reload", "systemd's own limits", lambda _: command("systemctl", "daemon-reload")),
-    _Consequence("/etc/ld.so.conf.d/", "ldconfig", "without the CUDA libraries", lambda _: command("ldconfig")),
-    _Consequence(
-        "/etc/modprobe.d/", "initramfs of {}", "without the block",
-        lambda release: command("update-initramfs", "-u", "-k", release, timeout_s=900, long=True), reboot=True,
-    ),
-    _Consequence(
-        "/etc/default/grub.d/", "update-grub", "without the kernel parameters",
-        lambda _: update_grub(), reboot=True,
-    ),
-)  # fmt: skip
+def _consequences(release: str) -> tuple[tuple[str, str, str, Command, str], ...]:
+    """What must run after files of a directory are removed: directory, subject and result in the plan, command, and
+    what it leads to. `release`: the kernel that boots next."""
+    docker = "systemctl cat docker.service >/dev/null 2>&1 || exit 0; exec systemctl try-restart docker.service"
+    reload, initramfs = command("systemctl", "daemon-reload"), ("update-initramfs", "-u", "-k", release)
+    initramfs_made = command(*initramfs, timeout_s=900, long=True)
+    return (
+        ("/etc/apt/sources.list.d/", "apt-get update", "lists read", apt.update(), ""),
+        ("/etc/docker/", "docker", "without the runtime nvidia", script(docker, timeout_s=180), ""),
+        ("/etc/systemd/system.conf.d/", "systemctl daemon-reload", "systemd's own limits", reload, ""),
+        ("/etc/ld.so.conf.d/", "ldconfig", "without the CUDA libraries", command("ldconfig"), ""),
+        ("/etc/modprobe.d/", f"initramfs of {release}", "without the block", initramfs_made, "reboot"),
+        ("/etc/default/grub.d/", "update-grub", "without the kernel parameters", update_grub(), "reboot"),
+    )
 
 
 @operation()
@@ -96,30 +77,27 @@ def holds_removed(facts: Facts) -> Iterator[Change]:
 
 @operation()
 def files_removed(facts: Facts) -> Iterator[Change | Note]:
-    """No file that rigwright wrote is on the host; one that stood there before is back.
+    """No file that rigwright wrote is on the host; a file that rigwright replaced is back.
 
-    Then apt reads its lists, and the initramfs and grub.cfg are made again where files that they are made of are gone.
+    Then apt reads its lists, and the initramfs and grub.cfg are made again if files that they contain are removed.
     """
     own = facts(footprint.footprint)
     files = [file for file in own.files if not file.path.startswith(_UNITS)]
-    boot = (
-        facts(grub.grub) if any(file.path.startswith(("/etc/modprobe.d/", "/etc/default/")) for file in files) else None
-    )
-    left = list(files)
-    for consequence in _CONSEQUENCES:
-        of = [file for file in files if file.path.startswith(consequence.folder)]
-        left = [file for file in left if file not in of]
-        for file in of:
+    of_boot = any(file.path.startswith(("/etc/modprobe.d/", "/etc/default/")) for file in files)
+    release = facts(grub.grub).entry.release if of_boot else ""
+    others = list(files)
+    for folder, subject, after, make, lead in _consequences(release):
+        of_folder = [file for file in files if file.path.startswith(folder)]
+        others = [file for file in others if file not in of_folder]
+        for file in of_folder:
             if file.there:
                 yield Change("remove", file.path, "written by rigwright", _after(file), _taken_away(file))
-        if of:
-            release = boot.entry.release if boot else ""
-            make = (consequence.command(release), footprint.forget([file.path for file in of]))
-            lead = "reboot" if consequence.reboot else ""
-            yield Change("run", consequence.subject.format(release), "", consequence.after, make, leads_to=lead)
-    for file in left:
-        commands = (*_taken_away(file), footprint.forget([file.path]))
-        yield Change("remove", file.path, "written by rigwright" if file.there else "gone", _after(file), commands)
+        if of_folder:
+            commands = (make, footprint.forget([file.path for file in of_folder]))
+            yield Change("run", subject, "", after, commands, leads_to=lead)
+    for file in others:
+        remove = (*_taken_away(file), footprint.forget([file.path]))
+        yield Change("remove", file.path, "written by rigwright" if file.there else "gone", _after(file), remove)
 
 
 def _taken_away(file: OwnFile) -> tuple[Command, ...]:

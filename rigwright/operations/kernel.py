@@ -18,10 +18,8 @@ from rigwright.operations import apt, file, operation
 
 @operation(affects_p2p=True)
 def headers_installed(facts: Facts) -> Iterator[Change]:
-    """The headers of the running kernel, and of the one that boots next, are installed, so that modules can be built.
-
-    Raises HostError when the sources have none for that kernel.
-    """
+    """The headers of the running kernel and of the one that boots next are installed, so that modules can be built.
+    Raises HostError if the sources do not have them."""
     running, boot = facts.all(system.running_kernel, grub.grub)
     releases = sorted({running, boot.entry.release})
     there = facts.all(*(kernels.headers(release) for release in releases))
@@ -31,21 +29,18 @@ def headers_installed(facts: Facts) -> Iterator[Change]:
     offered, _ = facts.all(apt_archive.offered(tuple(missing)), dpkg.packages(*missing))
     for name in missing:
         if not offered.versions.get(name):
-            raise HostError(
-                "kernel headers",
-                f"no source has {name}",
-                "headers of the kernel that runs, to build the driver's module",
-                "apt-get install linux-generic, reboot",
-            )
+            expected = "headers of the kernel that runs, to build the driver's module"
+            fix = "apt-get install linux-generic, reboot"
+            raise HostError("kernel headers", f"no source has {name}", expected, fix)
     yield from apt.packages(facts, names=missing)
 
 
 @operation(affects_p2p=True)
 def modules_blocked(facts: Facts, *, modules: list[str], templates: Templates = SHIPPED) -> Iterator[Change]:
-    """/etc/modprobe.d, and the initramfs that boots next, keep the modules from loading; a reboot unloads them.
+    """/etc/modprobe.d and the initramfs that boots next keep the modules from loading; a reboot unloads them.
 
-    An initramfs newer than the file holds it. So a run that died before it rebuilt the initramfs is completed by the
-    next. Raises HostError when the initramfs has to be rebuilt and update-initramfs is not installed.
+    An initramfs that is older than the file is rebuilt, so the next run completes an interrupted one. Raises HostError
+    if update-initramfs is needed and not installed.
     """
     path = "/etc/modprobe.d/rigwright-blocked.conf"
     content = templates.render("modprobe/blocked.conf.j2", {"modules": modules})

@@ -1,7 +1,7 @@
 """Persistence, power limit and clocks of the GPUs: set now, at every boot, and again when a GPU lost them.
 
-The plan reads facts. The changes put one program, its pynvml.py and its configuration on the host and run the program;
-the boot unit and the timer run the same program with the same configuration.
+The changes put a program, its pynvml.py and its configuration on the host and run the program; the boot unit and the
+timer run the same program with the same configuration.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue import Model
+from rigwright.catalogue.gpus import setting_names
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.desired import Clocks, GpuLimits, Limits
@@ -35,30 +36,23 @@ from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import ClockPair, Gpu, Locks
 from rigwright.operations import file, operation
 from rigwright.operations import systemd as services
-from rigwright.operations._limit_ranges import cannot, in_their_place, outside_catalogue
+from rigwright.operations._limit_ranges import require_in_catalogue, require_supported, without_application_clocks
 
 CONFIG = "/etc/rigwright/limits.json"
 PROGRAM, PYNVML = gpu.LIMITS_PROGRAM, "/usr/local/lib/rigwright/pynvml.py"
 UNIT, WATCH, TIMER = units.LIMITS_UNIT, "gpu-limits-watch.service", units.LIMITS_TIMER
 PAUSED = f"{UNTIL_BOOT}/limits-rest"
-"""The program writes this file at `reset`. While it exists the timer's check does nothing."""
+"""The program writes this file at `reset`. While it exists, the timer's check does nothing."""
 
 _RUN = """
 command -v python3 >/dev/null || { echo 'E: the host has no python3: sudo apt-get install python3' >&2; exit 1; }
 errors=$(python3 "$@" 2>&1 >/dev/null)
 case $? in 0|3) ;; *) echo "E: $(echo "$errors" | paste -sd '|' | sed 's/|/; /g')" >&2; exit 1;; esac
 """
-"""Status 3: GPUs are lost or missing, and the others have their limits. The plan after it tells which are lost."""
-
-
-def _run(*words: str) -> Command:
-    """Runs the program as root. It fails with the program's own messages when a GPU refuses, or when the driver does
-    not answer."""
-    return script(_RUN, PROGRAM, *words, timeout_s=300)
-
-
-_APPLY = _run("apply", "--wait-s", "0", "--config", CONFIG)
-_RESET = _run("reset")
+"""Runs the program. Status 3: GPUs are lost or missing, and the others have their limits; the next plan has the lost
+ones."""
+_APPLY = script(_RUN, PROGRAM, "apply", "--wait-s", "0", "--config", CONFIG, timeout_s=300)
+_RESET = script(_RUN, PROGRAM, "reset", timeout_s=300)
 
 
 def _name(device: Gpu, slots: dict[BusId, str] | None) -> str:
@@ -69,27 +63,19 @@ def wanted_of(
     limits: Limits, device: Gpu, models: Mapping[str, Model | None], slots: Mapping[BusId, str] | None
 ) -> GpuLimits:
     """The limits of one GPU, by its model, position and UUID."""
-    model = models.get(device.bus_id)
-    return limits.of(model.key if model else "", (slots or {}).get(BusId(device.bus_id), ""), device.uuid)
+    return limits.of(*setting_names(models.get(device.bus_id), device.bus_id, device.uuid, slots))
 
 
 @operation()
 def in_range(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Note]:
-    """While no driver is loaded, the power limit of every GPU is in the range of its model in the catalogue.
-
-    A loaded driver reports the range of the board itself, which `limits.applied` uses. A model without a range in the
-    catalogue is not judged. Raises HostError for the first GPU whose limit is outside.
-    """
+    """While no driver is loaded, the power limit of every GPU is in the range of its model in the catalogue, if it has
+    one. `limits.applied` uses the range that the driver reports. Raises HostError for the first limit outside."""
     bus, loaded = facts.all(pci.gpus, loaded_version)
     for device in () if loaded else bus:
         model = catalogue.model_of(device.device_id)
-        watts = limits.of(model.key if model else "", (slots or {}).get(device.bus_id, "")).power_limit_w
-        if (
-            model
-            and watts
-            and (error := outside_catalogue(f"{place(device.bus_id, slots)} ({model.name})", model, watts))
-        ):
-            raise error
+        watts = limits.of(*setting_names(model, device.bus_id, "", slots)).power_limit_w
+        if model and watts:
+            require_in_catalogue(f"{place(device.bus_id, slots)} ({model.name})", model, watts)
     yield from ()
 
 
@@ -97,13 +83,12 @@ def in_range(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = N
 def applied(
     facts: Facts, *, limits: Limits, expected_gpus: int | None = None, slots: dict[BusId, str] | None = None
 ) -> Iterator[Change | Note]:
-    """Every GPU has the persistence, power limit and clocks of `limits`, and /etc/rigwright/limits.json holds them.
+    """Every GPU has the persistence, power limit and clocks of `limits`, and /etc/rigwright/limits.json has them too.
 
-    Application clocks are left out on a GPU that has none, with a note that offers the limit in their place. A GPU on
-    the bus that the driver does not list has a note with the driver's own sentence.
-    A GPU that cannot have its limits does not keep the others from theirs: the plan says what it supports. HostError is
-    raised when nothing else is left to do. No driver reports locked clocks: the record of this boot and driver load
-    counts.
+    A GPU without application clocks gets a note with the limit to use instead. A GPU on the bus that the driver does
+    not list gets a note with the driver's message. If a GPU does not support its limits, the others still get theirs;
+    HostError is raised only if there is no other change. No driver reports locked clocks, so the record of this boot
+    and driver load counts.
     """
     with quoted(facts, slots):
         gpus, bus, *_ = facts.all(gpu.gpus, pci.gpus, *map(files.file, (PROGRAM, PYNVML, CONFIG)))
@@ -117,7 +102,7 @@ def applied(
         clocks = wanted[device.bus_id].application_clocks
         if clocks and device.without_application_clocks:
             title = f"{_name(device, slots)} ({device.name})"
-            notes.append(Note(in_their_place(title, clocks, models.get(device.bus_id)), warn=True))
+            notes.append(Note(without_application_clocks(title, clocks, models.get(device.bus_id)), warn=True))
             wanted[device.bus_id] = replace(wanted[device.bus_id], application_clocks=None)
     locks: Locks = {}
     if any(want.locked_graphics_mhz or want.locked_memory_mhz for want in wanted.values()):
@@ -129,11 +114,11 @@ def applied(
     refused: list[HostError] = []
     for device in gpus:
         name, want = _name(device, slots), wanted[device.bus_id]
-        error = cannot(device, name, want, supported, models.get(device.bus_id), locks)
-        if error:
-            refused.append(error)
-        else:
+        try:
+            require_supported(device, name, want, supported, models.get(device.bus_id), locks)
             changes += _differences(device, name, want, locks)
+        except HostError as error:
+            refused.append(error)
     if refused and not changes:
         raise refused[0]
     yield from notes
@@ -144,7 +129,7 @@ def applied(
 
 
 def _by(run: Command, changes: list[Change]) -> Iterator[Change]:
-    """The changes, which one run of the program makes: the command is the first one's."""
+    """The changes; one run of the program, the command of the first change, makes them all."""
     for number, change in enumerate(changes):
         yield replace(change, commands=() if number else (run,))
 
@@ -157,14 +142,14 @@ def _asks_for_clocks(device: Gpu, want: GpuLimits, locks: Locks) -> bool:
 
 
 def _unlocked(device: Gpu, want: GpuLimits, locks: Locks) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The locked clocks that are wanted and not recorded: kind, and [min, max] MHz."""
+    """The locked clocks that are wanted and not recorded: kind and [min, max] MHz."""
     for kind, span in (("graphics", want.locked_graphics_mhz), ("memory", want.locked_memory_mhz)):
         if span is not None and locks.get((device.uuid, kind)) != span:
             yield kind, span
 
 
 def _differences(device: Gpu, name: str, want: GpuLimits, locks: Locks) -> Iterator[Change]:
-    """What a GPU does not have yet, as changes without commands."""
+    """The limits that a GPU does not have yet, as changes without commands."""
     if want.persistence is not None and device.persistence is not None and device.persistence != want.persistence:
         words = {True: "Enabled", False: "Disabled"}
         yield Change("change", f"{name} persistence", words[device.persistence], words[want.persistence])
@@ -184,10 +169,8 @@ def _differences(device: Gpu, name: str, want: GpuLimits, locks: Locks) -> Itera
 
 @operation()
 def defaults(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Change]:
-    """Every GPU has its own default power limit and clocks; persistence is not changed.
-
-    The timer then leaves the GPUs alone until `limits.applied`, `limits.watched` or the next boot.
-    """
+    """Every GPU has its own default power limit and clocks; persistence is not changed. The timer does not change the
+    GPUs until `limits.applied`, `limits.watched` or the next boot."""
     with quoted(facts, slots):
         gpus, locks, *_ = facts.all(gpu.gpus, gpu.locked, *map(files.file, (PROGRAM, PYNVML)))
     changes: list[Change] = []
@@ -221,37 +204,34 @@ def boot(
 ) -> Iterator[Change | Note]:
     """gpu-limits.service sets the limits at every boot; gpu-limits.timer checks each minute for a GPU that lost them.
 
-    The units are enabled, and ran with the program and configuration as they are now. When systemd reads new units,
-    running containers can lose their GPUs: the plan names those containers first. The service fails while a GPU is
-    missing, so it is not started then; the GPUs that are present keep their limits.
+    The units are enabled, and ran with the present program and configuration. If systemd must read new units, running
+    containers can lose their GPUs: a warning has those containers. The service fails while a GPU is missing, so it is
+    not started then; the other GPUs keep their limits.
     """
     names = (UNIT, WATCH, TIMER)
     unit_paths = [f"/etc/systemd/system/{name}" for name in names]
     paths = (PROGRAM, PYNVML, CONFIG)
-    bus = (pci.gpus,) if expected_gpus is not None else ()
     run, _, containers, *_ = facts.all(
         units.running(UNIT, (*paths, unit_paths[0])),
         units.running(TIMER, (unit_paths[2],)),
         gpu.containers,
-        *(units.unit(name) for name in names),
-        *(files.file(path) for path in (*paths, *unit_paths)),
-        *bus,
+        *map(units.unit, names),
+        *map(files.file, (*paths, *unit_paths)),
+        *((pci.gpus,) if expected_gpus is not None else ()),
         *((gpu.gpus, pci.gpus) if limits.gpus else ()),
     )
-    present = facts(pci.gpus) if bus else ()
+    present = facts(pci.gpus) if expected_gpus is not None else ()
     missing = (expected_gpus or 0) - len(present)
     silent = silent_gpus(facts, _listed(facts), present, slots) if present and missing <= 0 else ()
     changes = [*_program_files(facts)]
     changes += file.differing(facts, CONFIG, _config(facts, limits, expected_gpus, slots))
-    values = {"program": PROGRAM, "config": CONFIG}
-    fresh = [
-        change
-        for name in names
-        for change in services.unit(facts, name=name, template=Template(templates.render(f"systemd/{name}.j2", values)))
-    ]
+    fresh: list[Change] = []
+    for name in names:
+        text = templates.render(f"systemd/{name}.j2", {"program": PROGRAM, "config": CONFIG})
+        fresh += services.unit(facts, name=name, template=Template(text))
     if fresh and containers:
-        text = f"systemd reads new units and applies its device rules again: {', '.join(containers)} may lose the GPUs until restarted"
-        yield Note(text, warn=True)
+        lose = f"{', '.join(containers)} may lose the GPUs until restarted"
+        yield Note(f"systemd reads new units and applies its device rules again: {lose}", warn=True)
         fresh = [replace(change, disruptive=True) for change in fresh]
     yield from changes
     yield from fresh
@@ -264,7 +244,7 @@ def boot(
 
 
 def _listed(facts: Facts) -> tuple[Gpu, ...] | None:
-    """The GPUs that nvidia-smi lists; None where it does not answer, as before the driver is installed."""
+    """The GPUs that nvidia-smi lists; None if it does not answer, as before the driver is installed."""
     try:
         return facts(gpu.gpus)
     except (Unavailable, Unreadable):
@@ -275,13 +255,12 @@ def _listed(facts: Facts) -> tuple[Gpu, ...] | None:
 def watched(facts: Facts) -> Iterator[Change]:
     """The timer's check is not paused, as it is after `limits --reset`."""
     if facts(files.file(PAUSED)) is not None:
-        yield Change(
-            "change", TIMER, "paused since limits --reset", "checks each minute", (command("rm", "-f", PAUSED),)
-        )
+        resume = command("rm", "-f", PAUSED)
+        yield Change("change", TIMER, "paused since limits --reset", "checks each minute", (resume,))
 
 
 def _started(facts: Facts, stale: bool, can_succeed: bool) -> Iterator[Change]:
-    """The unit ran in this boot with the files as they are now, and the timer is active; both are enabled."""
+    """The unit ran in this boot with the present files, and the timer is active; both are enabled."""
     now, timer = facts.all(units.unit(UNIT), units.unit(TIMER))
     for name, state in ((UNIT, now), (TIMER, timer)):
         if state.enabled != "enabled":
@@ -314,10 +293,10 @@ def _program() -> bytes:
 
 @once
 def pynvml() -> bytes:
-    """NVIDIA's pynvml.py, as it is installed beside rigwright."""
+    """NVIDIA's pynvml.py, as installed with rigwright."""
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
-        raise RuntimeError("nvidia-ml-py is not installed beside rigwright")
+        raise RuntimeError("nvidia-ml-py, which rigwright requires, is not installed")
     return Path(spec.origin).read_bytes()
 
 
@@ -332,8 +311,7 @@ def _config(facts: Facts, limits: Limits, expected_gpus: int | None, slots: dict
 
 
 def _rules(facts: Facts, limits: Limits, slots: dict[BusId, str] | None) -> list[dict[str, object]]:
-    """The rules of limits.json: first each GPU with limits of its own, by UUID or bus id; last the host's, for all
-    others."""
+    """The rules of limits.json: first for each GPU with its own limits, by UUID or bus id; last for all others."""
     rules: list[dict[str, object]] = []
     if limits.gpus:
         with quoted(facts, slots):
@@ -344,9 +322,9 @@ def _rules(facts: Facts, limits: Limits, slots: dict[BusId, str] | None) -> list
             own = wanted_of(limits, device, models, slots)
             if own != host:
                 match = {"uuid": device.uuid} if device.uuid in limits.gpus else {"pci_bus_id": device.bus_id}
-                rules.append({"match": match, **_given(own)})
-    return [*rules, {"match": {}, **_given(limits.of())}]
+                rules.append({"match": match, **_set_values(own)})
+    return [*rules, {"match": {}, **_set_values(limits.of())}]
 
 
-def _given(limits: GpuLimits) -> dict[str, object]:
+def _set_values(limits: GpuLimits) -> dict[str, object]:
     return {key: value for key, value in to_builtins(limits).items() if value is not None}

@@ -17,16 +17,23 @@ SYSCTL, TMPFILES = "/etc/sysctl.d/90-rigwright-hugepages.conf", "/etc/tmpfiles.d
 
 @operation()
 def hugepages(facts: Facts, *, hugepages: Hugepages, templates: Templates = SHIPPED) -> Iterator[Change]:
-    """So many huge pages of the usual size (2 MiB) are reserved, and transparent ones have the mode of `hugepages`, now
-    and at every boot.
+    """The huge pages of `hugepages` (2 MiB each) are reserved, and transparent huge pages have its mode, now and at
+    every boot.
 
-    Raises HostError for more than half of the memory, and where the kernel has no huge pages. A kernel whose memory is
-    fragmented may reserve fewer than wanted until the next boot; `verify` says so. Pages of 1 GiB are reserved at the
-    boot only: `kernel_cmdline: [hugepagesz=1G, hugepages=16]`.
+    Raises HostError for more than half of the memory, and for a kernel without huge pages. With fragmented memory the
+    kernel may reserve fewer until the next boot; `verify` reports that. Pages of 1 GiB can only be reserved at boot:
+    `kernel_cmdline: [hugepagesz=1G, hugepages=16]`.
     """
     now, _, _ = facts.all(memory.huge_pages, files.file(SYSCTL), files.file(TMPFILES))
     if hugepages.count is not None:
-        _require_room(now, hugepages.count)
+        if not now.size_kib:
+            found = "the kernel has no huge pages"
+            raise HostError("hugepages", found, "a kernel that has them", "leave `count` out")
+        if hugepages.count * now.size_kib * 2 > now.memory_kib:
+            most = now.memory_kib // 2 // now.size_kib
+            pages = f"{hugepages.count} pages of {now.size_kib >> 10} MiB"
+            found = f"{pages} are more than half of the memory, {now.memory_kib >> 20} GiB"
+            raise HostError("hugepages", found, f"{most} at most", f"hugepages: {{count: {most}}}")
         text = templates.render("memory/sysctl.conf.j2", {"count": hugepages.count})
         changes = list(file.differing(facts, SYSCTL, text.encode()))
         yield from changes
@@ -35,25 +42,10 @@ def hugepages(facts: Facts, *, hugepages: Hugepages, templates: Templates = SHIP
             yield Change("run", "vm.nr_hugepages", str(now.total), str(hugepages.count), (reserve,))
     if hugepages.transparent is not None:
         if now.transparent is None:
-            raise HostError(
-                "hugepages",
-                "the kernel has no transparent huge pages",
-                "a kernel that has them",
-                "leave `transparent` out",
-            )
+            found = "the kernel has no transparent huge pages"
+            raise HostError("hugepages", found, "a kernel that has them", "leave `transparent` out")
         text = templates.render("memory/tmpfiles.conf.j2", {"mode": hugepages.transparent})
         yield from file.differing(facts, TMPFILES, text.encode())
         if now.transparent != hugepages.transparent:
             apply = command("systemd-tmpfiles", "--create", TMPFILES)
             yield Change("run", "transparent huge pages", now.transparent, hugepages.transparent, (apply,))
-
-
-def _require_room(now: memory.HugePages, count: int) -> None:
-    if not now.size_kib:
-        raise HostError("hugepages", "the kernel has no huge pages", "a kernel that has them", "leave `count` out")
-    if count * now.size_kib * 2 > now.memory_kib:
-        most = now.memory_kib // 2 // now.size_kib
-        found = (
-            f"{count} pages of {now.size_kib >> 10} MiB are more than half of the memory, {now.memory_kib >> 20} GiB"
-        )
-        raise HostError("hugepages", found, f"{most} at most", f"hugepages: {{count: {most}}}")

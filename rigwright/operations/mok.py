@@ -1,5 +1,4 @@
-"""The machine owner key (MOK) with which DKMS signs the driver's module: made, staged with mokutil, enrolled by a
-person at the console."""
+"""The machine owner key (MOK) with which DKMS signs the driver's module. A person enrols it at the console."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from rigwright.facts.secure_boot import SigningKey, signing_key
 from rigwright.operations import apt, operation
 
 WAIT_S = 60
-"""How long MokManager waits for a key at the console; its own default is 10 s. Then the machine boots without the
-key."""
+"""MokManager waits this long for a key press at the console (its default: 10 s), then boots without the key."""
 
 _MAKE = """
 set -e; umask 077
@@ -41,10 +39,9 @@ _STAGE = """
 PATH=$PATH:/usr/sbin:/sbin
 mokutil --import "$1" >/dev/null || exit 1
 mokutil --timeout "$2" >/dev/null 2>&1 || :
-mokutil --test-key "$1" 2>&1 | grep -qF 'already in the enrollment request' || { echo "mokutil staged no key" >&2; exit 1; }
+mokutil --test-key "$1" 2>&1 | grep -qF 'already in the enrollment request' ||
+  { echo "mokutil staged no key" >&2; exit 1; }
 """
-
-
 _WHERE = "secure_boot"
 
 
@@ -54,11 +51,11 @@ def enrolled(
 ) -> Iterator[Change]:
     """With Secure Boot on, the firmware trusts the key with which DKMS signs the driver's module.
 
-    With `secure_boot: enrol` a missing key is made where DKMS expects it, and staged with mokutil under a one-time
+    With `secure_boot: enrol` a missing key is made where DKMS expects it, and staged with mokutil with a one-time
     `password` of 8 to 16 letters and digits. Then HostError is raised, with the steps at the console, until the key is
-    enrolled: the driver waits for it. A request that nobody confirmed is gone after that boot, and is staged again.
-    With `secure_boot: trusted` nothing is done: the owner has seen to the key. Raises HostError for a machine that
-    would not boot with a staged key, because its EFI partition lacks MokManager.
+    enrolled. A request that nobody confirmed is gone after that boot, and is staged again. With `secure_boot: trusted`
+    nothing is done. Raises HostError if the EFI partition lacks MokManager: the machine would not boot with a staged
+    key.
     """
     secured, release = facts.all(state.secure_boot, system.os_release)
     if not secured or secure_boot == "trusted" or (driver and wants_prebuilt(driver, release, secured)):
@@ -72,22 +69,19 @@ def enrolled(
         found = f"the key {key.certificate} is staged, and no one has confirmed it at the console yet"
         raise HostError(_WHERE, found, "an enrolled key, before the driver", CONSOLE)
     if key.state == "blocked":
-        fix = f"sudo mokutil --list-enrolled --mokx; sudo mokutil --revoke-delete; or remove {key.key} and {key.certificate}: a new key is made"
-        raise HostError(
-            _WHERE, f"the key {key.certificate} is blocked, or is to be deleted", "a key that may be enrolled", fix
-        )
+        found = f"the key {key.certificate} is blocked, or is to be deleted"
+        fix = "sudo mokutil --list-enrolled --mokx; sudo mokutil --revoke-delete; or remove "
+        fix = f"{fix}{key.key} and {key.certificate}: a new key is made"
+        raise HostError(_WHERE, found, "a key that may be enrolled", fix)
     _require_manager(key)
-    yield Change(
-        "add",
-        "machine owner key",
-        f"{key.certificate}, not enrolled" if key.made else "no key",
-        f"{key.certificate} staged with the one-time password; a person confirms it at the console, then the driver follows",
-        (
-            *((apt.install(list(key.lacks)),) if key.lacks else ()),
-            script(_MAKE, key.key, key.certificate, timeout_s=120),
-            script(_STAGE, key.certificate, str(WAIT_S), stdin=_twice(password), timeout_s=60),
-        ),
+    commands = (
+        *((apt.install(list(key.lacks)),) if key.lacks else ()),
+        script(_MAKE, key.key, key.certificate, timeout_s=120),
+        script(_STAGE, key.certificate, str(WAIT_S), stdin=_stdin(password), timeout_s=60),
     )
+    before = f"{key.certificate}, not enrolled" if key.made else "no key"
+    after = f"{key.certificate} staged with the one-time password; a person confirms it at the console, then the driver follows"
+    yield Change("add", "machine owner key", before, after, commands)
 
 
 def _require_manager(key: SigningKey) -> None:
@@ -99,28 +93,25 @@ def _require_manager(key: SigningKey) -> None:
     if key.without_manager:
         folders = " and ".join(key.without_manager[:3])
         found = f"{folders} has shim and no mmx64.efi: with a staged key the machine would not boot from there"
-        fix = f"on the host: sudo cp /usr/lib/shim/mmx64.efi.signed {key.without_manager[0]}/mmx64.efi (Debian: package shim-helpers-amd64-signed; Ubuntu: shim-signed, mmx64.efi)"
-        raise HostError(_WHERE, found, "MokManager beside each shim", f"{fix}; then run the same command again")
+        fix = (
+            f"on the host: sudo cp /usr/lib/shim/mmx64.efi.signed {key.without_manager[0]}/mmx64.efi (Debian: package "
+        )
+        fix += "shim-helpers-amd64-signed; Ubuntu: shim-signed, mmx64.efi); then run the same command again"
+        raise HostError(_WHERE, found, "MokManager beside each shim", fix)
 
 
-def _twice(password: str | Secret) -> bytes:
-    """The stdin of mokutil, which asks for the password twice. Raises HostError for one that cannot be typed at the
+def _stdin(password: str | Secret) -> bytes:
+    """The stdin of mokutil, which reads the password twice. Raises HostError for one that cannot be typed at the
     console."""
     text = password.reveal() if isinstance(password, Secret) else password
     if not text:
-        found = "no one-time password is given for the key"
-        raise HostError(
-            "mok_password",
-            found,
-            f"{PASSWORD} in the inventory",
+        found, fix = (
+            "no one-time password is given for the key",
             "export MOK_PASSWORD=... in the shell that starts this",
         )
+        raise HostError("mok_password", found, f"{PASSWORD} in the inventory", fix)
     if not re.fullmatch(r"[A-Za-z0-9]{8,16}", text):
         found = "the one-time password has other characters than letters and digits, or not 8 to 16 of them"
-        raise HostError(
-            "mok_password",
-            found,
-            "8 to 16 letters and digits",
-            "the console has a US keyboard: choose another one-time password",
-        )
+        fix = "the console has a US keyboard: choose another one-time password"
+        raise HostError("mok_password", found, "8 to 16 letters and digits", fix)
     return f"{text}\n{text}\n".encode()

@@ -1,4 +1,4 @@
-"""The packages that rigwright installed are removed, and the marks that it changed are as before."""
+"""Removes the packages that rigwright installed, and restores the marks that it changed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import command, script
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import count
+from rigwright.core.shortening import first_of
 from rigwright.facts import Facts, Unavailable, footprint, own_packages, system
 from rigwright.facts.apt import dpkg
 from rigwright.facts.own_packages import Installed, OwnPackage
@@ -25,8 +26,8 @@ _OLDER = "an earlier version of rigwright installed packages and did not record 
 
 
 class _Removal(Struct, frozen=True):
-    """The packages that go, with their versions; those that left only configuration; why others stay (TEXT: names);
-    notes besides."""
+    """`go`: packages to remove, with versions. `left`: packages of which only configuration is left. `stay`: the names
+    of other packages, by reason."""
 
     go: dict[str, str]
     left: tuple[str, ...]
@@ -36,12 +37,11 @@ class _Removal(Struct, frozen=True):
 
 @operation()
 def removable(facts: Facts) -> Iterator[Note]:
-    """apt removes the packages that rigwright installed, and no other: its own simulation has shown it before anything
-    is changed.
+    """apt removes the packages that rigwright installed and no others, by its own simulation.
 
-    Tells which of them stay and why: another package needs them, somebody marked them as manually installed or holds
-    them, or the kernel that runs is among them. Raises HostError when apt would do anything else; Unavailable while
-    dpkg is in the middle of something.
+    Notes say which of them stay and why: another package needs them, somebody marked them as manually installed or
+    holds them, or they are the running kernel. Raises HostError if apt would do anything else; Unavailable while dpkg
+    has half-installed packages.
     """
     removal = _removal(facts)
     if removal.go:
@@ -55,14 +55,13 @@ def removable(facts: Facts) -> Iterator[Note]:
 
 @operation()
 def removed(facts: Facts) -> Iterator[Change]:
-    """The packages that rigwright installed are removed with their configuration: driver, CUDA, engines, and what came
-    with them.
+    """The packages that rigwright installed are removed with their configuration: driver, CUDA, engines and
+    dependencies.
 
-    Packages that were there before rigwright stay, in the version that they have now. So do those that others need,
-    that somebody marked or holds since, and the kernel that runs (`own_packages.removable`). A host on which an earlier
-    version installed packages without recording them loses those of the driver that rigwright held, and packages of
-    NVIDIA's that are automatic and that no other needs. Images and volumes of Docker stay in /var/lib/docker. A reboot
-    unloads the driver's module.
+    Packages from before rigwright stay in their present version; so do the packages of `own_packages.removable`. If an
+    earlier version of rigwright installed packages without a record, packages of the driver that rigwright held are
+    removed, and automatic packages of NVIDIA that no other needs. Images and volumes of Docker stay in /var/lib/docker.
+    A reboot unloads the driver's module.
     """
     removal = _removal(facts)
     changes = [
@@ -83,8 +82,7 @@ def removed(facts: Facts) -> Iterator[Change]:
 
 @operation()
 def marks_restored(facts: Facts) -> Iterator[Change]:
-    """apt counts those packages as automatically or manually installed that it did before rigwright's work changed the
-    mark."""
+    """Packages whose mark rigwright changed are marked as automatically or manually installed, as before."""
     record = facts(own_packages.record)
     for mark in ("auto", "manual"):
         names = [each.name for each in record.packages if each.kind == f"was-{mark}"]
@@ -97,7 +95,7 @@ _DISABLE = r"""
 dpkg -L -- "$@" 2>/dev/null | sed -nE 's,^(/usr)?/lib/systemd/system/([A-Za-z0-9:._-]+\.(service|socket|timer|path))$,\2,p' |
   sort -u | while read -r unit; do systemctl disable --quiet -- "$unit" 2>/dev/null </dev/null || :; done
 """
-"""Disables the units of packages. A package whose unit rigwright enabled leaves the link to it when it is purged."""
+"""Disables the units of packages: a purge leaves the link to a unit that rigwright enabled."""
 
 
 def _removal(facts: Facts) -> _Removal:
@@ -125,7 +123,7 @@ def _removal(facts: Facts) -> _Removal:
 
 
 def _why_it_stays(package: OwnPackage, holds: frozenset[str], kernel: str) -> str:
-    """Why a package of rigwright's is not to be removed; "" if it is."""
+    """Why one of rigwright's packages is not removed; "" if it is."""
     if package.kind == "left":
         return "somebody installed it after rigwright had removed it"
     if package.kind == "auto" and not package.automatic:
@@ -146,21 +144,16 @@ def _there_before(installed: Mapping[str, Installed], holds: Iterable[str], own:
     names = sorted(name for name in holds if name in installed and name not in own and _OF_DRIVER.fullmatch(name))
     if not names:
         return []
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    were, it = (
-        ("was there before rigwright and stays", "it")
-        if len(names) == 1
-        else ("were there before rigwright and stay", "them")
-    )
-    named = f"{', '.join(names[:_MOST_NAMED])}{more}"
-    return [
-        f"{count(len(names), 'package')} of the driver and of CUDA {were}: {named}; sudo apt-get purge, on the host, removes {it}"
-    ]
+    were, it = ("were there before rigwright and stay", "them")
+    if len(names) == 1:
+        were, it = ("was there before rigwright and stays", "it")
+    text = f"{count(len(names), 'package')} of the driver and of CUDA {were}: {first_of(names, _MOST_NAMED)}"
+    return [f"{text}; sudo apt-get purge, on the host, removes {it}"]
 
 
 def _unrecorded(installed: Mapping[str, Installed], holds: frozenset[str], kernel: str) -> Iterator[str]:
-    """What an earlier version may have installed: packages of NVIDIA's that it held, and automatic ones that nobody
-    holds."""
+    """What an earlier version may have installed: packages of NVIDIA that it held, and automatic ones without a
+    hold."""
     for name, package in installed.items():
         of_nvidia = _OF_DRIVER.fullmatch(name) or _OF_NVIDIA.fullmatch(package.maintainer)
         came_along = package.automatic and not package.held
@@ -181,5 +174,6 @@ def _require_agreement(facts: Facts, go: Mapping[str, str]) -> None:
     elif not found and stay:
         found = f"apt would not remove {', '.join(stay[:_MOST_NAMED])}"
     if found:
-        fix = "sudo apt-get check, on the host, names packages that are broken already; invoke remove without --driver leaves the packages"
+        fix = "sudo apt-get check, on the host, names packages that are broken already; "
+        fix += "invoke remove without --driver leaves the packages"
         raise HostError("remove", found, "a plan for the packages that rigwright installed, and no others", fix)

@@ -33,17 +33,15 @@ def passed(
     secure_boot: SecureBoot | None = None,
     driver: Driver | None = None,
 ) -> Iterator[Note]:
-    """The system is a supported Ubuntu or Debian on x86-64 with enough disk space, and the driver can be installed on
-    it.
+    """The system is a supported Ubuntu or Debian on x86-64 with enough disk space, and the driver can be installed.
 
-    That means: Secure Boot accepts the driver's module, a release of its branch builds for the kernel that runs and for
-    the newest one, no driver came from NVIDIA's .run file, and the host's clock is less than a day from this machine's.
-    A note names the processes that hold apt's locks.
+    That means: Secure Boot accepts the driver's module, a release of its branch builds for the running and the newest
+    kernel, no driver is installed from NVIDIA's .run file, and the host's clock differs by less than a day from this
+    machine's. A note has the processes that hold apt's locks.
 
-    `free_mib` names directories (/, /boot, /var, /usr, /run) and the MiB that must be free; /boot needs more where an
-    initramfs is larger. Secure Boot accepts the modules that Ubuntu built and signed: with a `driver` that may use
-    those it is only a note; so is a key that `mok.enrolled` will enrol, or that is enrolled. Raises HostError; for a
-    full /boot it names the old kernels that can be removed.
+    `free_mib`: the MiB that must be free in /, /boot, /var, /usr, /run; /boot needs more if its initramfs is larger.
+    Secure Boot accepts modules that Ubuntu built and signed, and modules signed with an enrolled key or one that
+    `mok.enrolled` will enrol. Raises HostError; for a full /boot with the old kernels that can be removed.
     """
     images = (kernels.largest_initramfs_mib,) if "/boot" in (free_mib or {}) else ()
     clock_s, release, machine, free, secured, runfile, holders, *_ = facts.all(
@@ -66,13 +64,12 @@ def passed(
         raise HostError("preflight", f"the host is {machine}", "x86_64", "a machine with an x86-64 processor")
     for path, least in (free_mib or {}).items():
         if path not in free:
-            raise HostError(
-                "preflight", f"free_mib names {path}", f"one of {', '.join(free)}", f"take {path} out of free_mib"
-            )
+            raise HostError("preflight", f"free_mib names {path}", ", ".join(free), f"take {path} out of free_mib")
         wanted = f"{least} MiB"
         if path == "/boot" and (image := facts(kernels.largest_initramfs_mib)) + _BESIDE_MIB > least:
             least = image + _BESIDE_MIB
-            wanted = f"{least} MiB: update-initramfs writes the new file beside the old one, of {image} MiB, and it becomes larger"
+            why = f"update-initramfs writes the new file beside the old one, of {image} MiB, and it becomes larger"
+            wanted = f"{least} MiB: {why}"
         if free[path] < least:
             todo = f"df -h {path}; sudo apt-get clean"
             todo = boot_room(facts) if path == "/boot" else system.RUN_ROOM if path == "/run" else todo
@@ -85,26 +82,23 @@ def passed(
     if driver and not signed:
         yield from _kernels(facts, driver)
     if runfile is not None:
-        raise HostError(
-            "preflight",
-            f"a driver{' ' + runfile if runfile else ''} of NVIDIA's .run installer, which no package manager knows",
-            "no driver, or one from packages",
-            "sudo nvidia-uninstall --silent, then run the same command again",
-        )
+        found = f"a driver{runfile and f' {runfile}'} of NVIDIA's .run installer, which no package manager knows"
+        fix = "sudo nvidia-uninstall --silent, then run the same command again"
+        raise HostError("preflight", found, "no driver, or one from packages", fix)
     if holders:
         names = ", ".join(f"{holder.name} ({holder.pid})" for holder in holders)
         yield Note(f"packages are locked by {names}; rigwright waits for it, ten minutes at most", warn=True)
 
 
 _BESIDE_MIB = 48
-"""What an initramfs may grow by with the driver's modules, and GRUB's files (assumed)."""
+"""Space for GRUB's files and for an initramfs that becomes larger with the driver's modules (assumed)."""
 _MOST_APART_S, _NOTED_APART_S = 86_400, 900
-"""How far apart the clocks may be, and from when on a note says that they are. Reading the facts can take minutes."""
+"""The greatest allowed difference of the clocks, and the least with a note: reading the facts can take minutes
+(assumed)."""
 
 
 def _clock(host_s: int, here_s: int) -> Iterator[Note]:
-    """A note for clocks that are apart. Raises HostError where apt and TLS would refuse what is valid, or take what no
-    longer is."""
+    """A note for clocks that differ. Raises HostError if they differ so much that apt and TLS judge validity wrongly."""
     apart_s = abs(host_s - here_s)
     if apart_s < _NOTED_APART_S:
         return
@@ -116,13 +110,13 @@ def _clock(host_s: int, here_s: int) -> Iterator[Note]:
     if apart_s < _MOST_APART_S:
         yield Note(f"{found}; {todo}", warn=True)
         return
-    wrong = "; if this machine's clock is the wrong one, correct that"
-    expected = "less than a day between them: apt and TLS refuse what is not valid by the host's clock (not valid yet, expired)"
-    raise HostError("preflight", found, expected, f"{todo}{wrong}")
+    expected = "less than a day between them: apt and TLS refuse what is not valid by the host's clock"
+    expected += " (not valid yet, expired)"
+    raise HostError("preflight", found, expected, f"{todo}; if this machine's clock is the wrong one, correct that")
 
 
 def _in_words(seconds: int) -> str:
-    """The time in UTC: 1970-01-01 00:03 UTC; the number where no calendar has it."""
+    """The time in UTC: 1970-01-01 00:03 UTC; the number if no calendar has it."""
     try:
         at = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
     except OverflowError:
@@ -134,7 +128,7 @@ _KERNEL_FACTS = (system.running_kernel, kernels.newest, pci.gpus, system.today)
 
 
 def _kernels(facts: Facts, driver: Driver) -> Iterator[Note]:
-    """The kernels for which no release of the branch builds its module. Raises HostError if it comes from NVIDIA."""
+    """A note for each kernel for which no release of the branch builds; HostError if the driver comes from NVIDIA."""
     running, newest, gpus, today = facts.all(*_KERNEL_FACTS)
     cards = [card for gpu in gpus if (card := card_of(gpu.device_id))]
     for kernel in dict.fromkeys(name for name in (running, newest) if name):
@@ -148,7 +142,7 @@ def _kernels(facts: Facts, driver: Driver) -> Iterator[Note]:
 
 @operation()
 def settled(facts: Facts) -> Iterator[Change]:
-    """cloud-init has finished on a fresh machine. If it is not installed or disabled, there is nothing to wait for."""
+    """cloud-init has finished on a fresh machine, or is disabled or not installed."""
     if facts(system.cloud_init) in ("running", "not started", "not run"):
         wait = command("timeout", "900", "cloud-init", "status", "--wait", timeout_s=930, long=True)
         yield Change("run", "cloud-init", "still running", "finished", (wait,))

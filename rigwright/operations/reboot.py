@@ -1,4 +1,4 @@
-"""The reboot that puts a kernel command line and a driver in force, and the checks before it."""
+"""The reboot that applies a kernel command line and a driver, and the checks before it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,63 @@ from rigwright.core.change import Change, Note
 from rigwright.core.control_characters import one_line
 from rigwright.core.desired import Driver
 from rigwright.core.schema import KernelWord
-from rigwright.driver.load_failure import load_failure
+from rigwright.driver.load_failure import build_failure, load_failure
 from rigwright.facts import Facts, Unavailable, display, grub, pci, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.facts.boot import reboot_record
 from rigwright.operations import operation
-from rigwright.operations._reboot import OTHERS, ends, ordered, require_safe
+
+OTHERS = frozenset({"nouveau", "nova_core"})
+"""The kernel modules that must not have the GPUs."""
+
+
+def require_safe(facts: Facts, with_driver: bool) -> None:
+    """Raises Unavailable if the next boot is not safe: a grub.cfg that does not parse; with the driver also a missing
+    module, or an initramfs that loads another driver."""
+    boot = facts(grub.grub)
+    if not boot.parses:
+        raise Unavailable("grub-script-check refuses /boot/grub/grub.cfg")
+    if not with_driver:
+        return
+    release = boot.entry.release
+    if not facts(kernels.module_version(release, "nvidia")):
+        failure = build_failure(facts, release)
+        known = catalogue.all_symptoms()[failure.symptom]
+        why = f": {failure.said}" if failure.said else ""
+        why = why if known.key == "dkms.build_failed" else f": {known.title}; {known.fix}"
+        found = f"no nvidia module is built for {release}, the kernel that boots next{why}"
+        raise Unavailable(found, f"on the host: sudo dkms autoinstall -k {release}, which builds it or says why not")
+    path = boot.entry.initrd_path
+    image = facts(kernels.initramfs(path))
+    held = sorted((image.modules & OTHERS) - image.blocked)
+    if held:
+        raise Unavailable(f"the initramfs {path} still loads {', '.join(held)}")
+
+
+def sessions_lost(sessions: Sequence[str]) -> Iterator[Note]:
+    """A warning with the graphical sessions that a reboot ends, if there are any."""
+    if sessions:
+        yield Note(f"the reboot ends a graphical session: {', '.join(sessions)}; unsaved work is lost", warn=True)
+
+
+def reboot_change(
+    why: str, after: str, timeout_s: int, *, same_boot: bool = False, gpus_after: int | None = None
+) -> Change:
+    """The change that reboots the host; the host records it if the reboot does not help. `same_boot` and `gpus_after`
+    are those of Change."""
+    return Change(
+        "run", "reboot", why, after, (reboot_record.forget(),),
+        disruptive=True, reboot=True, reboot_timeout_s=timeout_s, in_vain=(reboot_record.write(why),),
+        same_boot=same_boot, gpus_after=gpus_after,
+    )  # fmt: skip
 
 
 def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool, driver: Driver | None) -> list[str]:
-    asked = (
-        grub.grub,
-        kernels.command_line,
-        pci.gpus,
-        state.loaded_version,
-        state.loaded_flavour,
-        display.graphical,
-        reboot_record.in_vain,
-    )
+    needed = (grub.grub, kernels.command_line, pci.gpus, state.loaded_version, state.loaded_flavour)
     modes = (kernels.drm_modeset, kernels.drm_modeset_loaded) if with_driver and driver and driver.display else ()
-    boot, line, bound, loaded, flavour, _, _, *modeset = facts.all(*asked, *modes)
+    later = (display.graphical, reboot_record.in_vain)  # in the same round trip
+    boot, line, bound, loaded, flavour, _, _, *modeset = facts.all(*needed, *later, *modes)
     reasons = [f"{' '.join(lost)} not in /proc/cmdline"] if (lost := grub.missing(kernel_cmdline, line)) else []
     if with_driver:
         release = boot.entry.release
@@ -55,16 +91,14 @@ def gate(
     with_driver: bool = True,
     driver: Driver | None = None,
 ) -> Iterator[Change]:
-    """The next boot is safe: a built module for its kernel, an initramfs without nouveau and nova_core, a grub.cfg that
-    parses.
+    """The next boot is safe: a built module for its kernel, an initramfs without nouveau and nova_core, a valid
+    grub.cfg.
 
-    Checked only when a reboot is due. Raises Unavailable with the condition that does not hold; `provision` then stops
-    before the reboot. Whether the host can be reached after a boot is judged with the plan of each reboot
-    (docs/guide/trial.md), and a fault refuses it.
+    Checked only if a reboot is necessary. Raises Unavailable with the unmet condition; `provision` then stops before
+    the reboot. The plan of each reboot also checks that the host can be reached afterwards (docs/guide/trial.md).
     """
-    if not _reasons(facts, kernel_cmdline, with_driver, driver):
-        return
-    require_safe(facts, with_driver)
+    if _reasons(facts, kernel_cmdline, with_driver, driver):
+        require_safe(facts, with_driver)
     yield from ()
 
 
@@ -79,24 +113,23 @@ def if_needed(
 ) -> Iterator[Change | Note]:
     """The kernel runs with these parameters, and the loaded driver is the installed one; otherwise the host reboots.
 
-    With `with_driver` false only the parameters count. With `display` of the driver, nvidia-drm is loaded with
-    modeset=1 where a file gives it that option. The host must answer again within `timeout_s` seconds. A graphical
-    session that it ends is named.
+    With `with_driver` false only the parameters count. With `display` of the driver, nvidia-drm must be loaded with
+    modeset=1 if a file sets that option. The host must answer again within `timeout_s` seconds.
 
     If a reboot did not help, and the next boot would read the same kernel, initramfs, modules and settings, the host is
-    not rebooted for that again, also in later runs: raises Unavailable with the driver's own sentence.
+    not rebooted again for that, also in later runs: raises Unavailable with the driver's message.
     """
     reasons = _reasons(facts, kernel_cmdline, with_driver, driver)
     if reasons:
         why = "; ".join(reasons)
         if (before := facts(reboot_record.in_vain)) and before.same and before.reasons == one_line(why):
             raise _no_use(facts, before, with_driver)
-        yield from ends(facts(display.graphical).sessions)
-        yield ordered(why, "a boot with all of it", timeout_s)
+        yield from sessions_lost(facts(display.graphical).sessions)
+        yield reboot_change(why, "a boot with all of it", timeout_s)
 
 
 def _no_use(facts: Facts, before: reboot_record.InVain, with_driver: bool) -> Unavailable:
-    """The reason against another reboot: what the last one was for, and what the driver says."""
+    """The reason against another reboot: the reasons of the last one, and the driver's message."""
     found = f"the reboot of {before.at} did not help ({before.reasons}), and another one would read the same files"
     again = "then sudo reboot, on the host, and run the same command again"
     loaded, release = facts.all(state.loaded_version, system.running_kernel)
@@ -104,10 +137,7 @@ def _no_use(facts: Facts, before: reboot_record.InVain, with_driver: bool) -> Un
         return Unavailable(found, f"cat /proc/cmdline, and the entry that GRUB starts, on the host; {again}")
     failure = load_failure(facts, release, facts(kernels.module_version(release, "nvidia")))
     known = catalogue.all_symptoms()[failure.symptom]
-    said = (
-        f"the driver says: {failure.said}"
-        if failure.said
-        else "neither the kernel log nor systemd-modules-load says why"
-    )
-    why = f" ({failure.cause or known.cause})" if failure.said else ""
-    return Unavailable(f"{found}; {said}{why}", f"{failure.fix or known.fix}; {again}")
+    said = "neither the kernel log nor systemd-modules-load says why"
+    if failure.said:
+        said = f"the driver says: {failure.said} ({failure.cause or known.cause})"
+    return Unavailable(f"{found}; {said}", f"{failure.fix or known.fix}; {again}")

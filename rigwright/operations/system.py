@@ -18,13 +18,12 @@ _RELOAD = command("systemctl", "daemon-reload")
 
 @operation()
 def ulimits(facts: Facts, *, ulimits: Ulimits, templates: Templates = SHIPPED) -> Iterator[Change | Note]:
-    """Processes have the limits `ulimits` after the next login, and so have services that are started from now on.
-
-    Raises HostError for more open files than the kernel allows (fs.nr_open).
-    """
+    """Logins and services that start from now on have the limits `ulimits`. Raises HostError for more open files than
+    the kernel allows (fs.nr_open)."""
     now, _, _ = facts.all(system.login_limits, files.file(LOGIN), files.file(SERVICES))
     if ulimits.nofile is not None and ulimits.nofile > now.most_nofile:
-        found = f"nofile {ulimits.nofile} is above fs.nr_open: the kernel refuses it, and pam_limits then refuses logins or leaves the old limit"
+        why = "the kernel refuses it, and pam_limits then refuses logins or leaves the old limit"
+        found = f"nofile {ulimits.nofile} is above fs.nr_open: {why}"
         raise HostError("ulimits", found, f"{now.most_nofile} at most", f"ulimits: {{nofile: {now.most_nofile}}}")
     login: dict[str, str | int] = {}
     service: dict[str, str | int] = {}
@@ -34,8 +33,7 @@ def ulimits(facts: Facts, *, ulimits: Ulimits, templates: Templates = SHIPPED) -
     if ulimits.nofile is not None:
         login["nofile"] = service["DefaultLimitNOFILE"] = ulimits.nofile
     yield from file.differing(facts, LOGIN, templates.render("limits/login.conf.j2", {"limits": login}).encode())
-    for change in file.differing(
-        facts, SERVICES, templates.render("limits/services.conf.j2", {"limits": service}).encode()
-    ):
+    services = templates.render("limits/services.conf.j2", {"limits": service})
+    for change in file.differing(facts, SERVICES, services.encode()):
         yield Change(change.action, change.subject, change.before, change.after, (*change.commands, _RELOAD))
         yield Note("services that run keep their limits until they are started again")

@@ -16,7 +16,7 @@ _RELOAD = command("systemctl", "daemon-reload")
 
 @operation()
 def unit(facts: Facts, *, name: str, template: Template) -> Iterator[Change]:
-    """The unit file in /etc/systemd/system is what the template makes, and systemd has read it."""
+    """The unit file in /etc/systemd/system is the rendered template, and systemd has read it."""
     path = f"/etc/systemd/system/{name}"
     now, _ = facts.all(units.unit(name), files.file(path))
     changes = list(file.differing(facts, path, template.encode()))
@@ -29,25 +29,16 @@ def unit(facts: Facts, *, name: str, template: Template) -> Iterator[Change]:
 @operation()
 def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = True) -> Iterator[Change]:
     """The unit starts at boot (or not) and runs now (or not). A oneshot unit that ended and is still active (`exited`)
-    counts as running.
-
-    Raises Unavailable while the unit is not there.
-    """
+    counts as running. Raises Unavailable while the unit does not exist."""
     now = facts(units.unit(name))
     if now.load == "not-found" and not enabled and not running:
         return
     if now.load in ("not-found", "masked", "bad-setting"):
         raise Unavailable(f"the unit {name} is {now.load}")
     if enabled != (now.enabled == "enabled") and now.enabled not in ("static", "indirect", "generated", "alias"):
-        verb = "enable" if enabled else "disable"
-        yield Change(
-            "change",
-            name,
-            now.at_boot if now.enabled else "disabled",
-            f"{verb}d at boot",
-            (command("systemctl", verb, name),),
-            units=(name,),
-        )
+        verb, before = "enable" if enabled else "disable", now.at_boot if now.enabled else "disabled"
+        commands = (command("systemctl", verb, name),)
+        yield Change("change", name, before, f"{verb}d at boot", commands, units=(name,))
     if running != (now.active == "active"):
         verb = "start" if running else "stop"
         again = (command("systemctl", "reset-failed", name),) if now.active == "failed" else ()
@@ -58,8 +49,7 @@ def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = Tr
 
 @operation()
 def running_current(facts: Facts, *, name: str, files: list[str]) -> Iterator[Change]:
-    """The running process is not older than its unit file and `files`, by the host's own clock; else the unit is
-    restarted."""
+    """The running process is not older than its unit file and `files`; otherwise the unit is restarted."""
     now = facts(units.running(name, tuple(files)))
     if not now.current:
         seen = "its unit changed" if now.needs_reload else "older than its files"

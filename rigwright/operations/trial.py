@@ -1,4 +1,4 @@
-"""What a boot that is tried once puts on a host, and how it is taken away again."""
+"""Removes what a boot that is tried once puts on a host."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ rm -f "$new.block"
 if [ -s "$new" ] || {{ [ -e "$file" ] && [ "$begins" = 0 ]; }}; then sync "$new"; mv -fT "$new" "$file"; else rm -f "$file" "$new"; fi
 sync /boot/grub
 """
-"""Puts a block at the end of custom.cfg, in place of one that is there; the owner's lines stay as they are. Without a
-block it only takes the old one out."""
+"""Replaces rigwright's block at the end of custom.cfg, or removes it if stdin is empty; the owner's lines stay."""
 CLEAR = f"""
 grub-editenv /boot/grub/grubenv unset next_entry
 sync
@@ -52,33 +51,25 @@ rm -rf {state.FOLDER}
 [ -z "$2" ] || [ "$(cat /proc/sys/kernel/panic)" != 60 ] || echo "$2" >/proc/sys/kernel/panic 2>/dev/null
 sync; :
 """
-"""Takes away what a trial put on the host, after the block. $1: the trial was healthy; $2: the owner's kernel.panic."""
+"""Removes everything else of a trial. $1: the trial was healthy; $2: the owner's kernel.panic."""
 
 
 def taken_away() -> tuple[Command, ...]:
-    """The commands that take everything of a trial off the host, so that grub.cfg's own default boots. The owner's
-    custom.cfg stays."""
+    """The commands that remove everything of a trial from the host, so that grub.cfg's own default boots."""
     return (script(BLOCK), script(CLEAR, "", ""))
 
 
 @operation()
 def removed(facts: Facts) -> Iterator[Change | Note]:
-    """No boot entry, unit or file of a boot that was to be tried once is on the host; grub.cfg's own default boots
-    next.
-
-    Raises HostError while such a boot runs: provision makes it permanent, or the host goes back by itself.
-    """
+    """No boot entry, unit or file of a boot that is tried once is on the host; grub.cfg's own default boots next.
+    Raises HostError while such a boot runs."""
     trial = facts(state.trial)
     if trial is None:
         return
     if trial.stage == "running":
-        raise HostError(
-            "boot",
-            f"this boot is the trial of run {trial.run}, which nobody has confirmed",
-            "a boot that is permanent",
-            "invoke provision; or wait until the host has gone back by itself; then run the same command again",
-        )
+        found = f"this boot is the trial of run {trial.run}, which nobody has confirmed"
+        fix = "invoke provision; or wait until the host has gone back by itself; then run the same command again"
+        raise HostError("boot", found, "a boot that is permanent", fix)
     yield Note("grub.cfg's own default boots next, which was not tried: look at it before you reboot", warn=True)
-    yield Change(
-        "remove", f"boot entries of run {trial.run or '?'}", "what ran before is the default", "", taken_away()
-    )
+    subject = f"boot entries of run {trial.run or '?'}"
+    yield Change("remove", subject, "what ran before is the default", "", taken_away())

@@ -19,15 +19,13 @@ def present(
     wanted = groups or []
     if now is None:
         more = ("-G", ",".join(wanted)) if wanted else ()
-        yield Change(
-            "add", f"user {name}", "", login_shell, (command("useradd", "-m", "-s", login_shell, *more, "--", name),)
-        )
+        add = command("useradd", "-m", "-s", login_shell, *more, "--", name)
+        yield Change("add", f"user {name}", "", login_shell, (add,))
         return
     missing = [group for group in wanted if group not in now.groups]
     if missing:
         add = command("usermod", "-a", "-G", ",".join(missing), "--", name)
         yield Change("change", f"user {name}", f"in {', '.join(now.groups)}", f"also in {', '.join(missing)}", (add,))
     if now.login_shell != login_shell:
-        yield Change(
-            "change", f"user {name}", now.login_shell, login_shell, (command("usermod", "-s", login_shell, "--", name),)
-        )
+        set_shell = command("usermod", "-s", login_shell, "--", name)
+        yield Change("change", f"user {name}", now.login_shell, login_shell, (set_shell,))

@@ -19,7 +19,7 @@ from rigwright.engine import plugins
         ("operations", "file.differing"),
         ("operations", "apt"),
         ("operations", "apt."),
-        ("operations", "_limit_ranges.cannot"),
+        ("operations", "_limit_ranges.require_supported"),
         ("operations", "no_such.operation"),
         ("operations", "../os.path"),
         ("checks", "machine.now"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.operations._grub_cfg import update_grub
+from rigwright.operations.grub import update_grub
 
 TAKES_OPTIONS = """#!/bin/sh
 [ "$1" = -o ] || exit 9

@@ -33,8 +33,7 @@ from rigwright.engine.playbook import Step
 from rigwright.facts import Fact, Unavailable, Unreadable, grub, kernel_log, pci, pstore
 from rigwright.facts.boot import trial as facts
 from rigwright.facts.gpu import gpus as gpu
-from rigwright.operations._grub_cfg import update_grub
-from rigwright.operations.grub import DROP_IN
+from rigwright.operations.grub import DROP_IN, update_grub
 from rigwright.operations.trial import BLOCK, CLEAR, taken_away
 
 FACTS: tuple[Fact[Any], ...] = (facts.trial, facts.outcome)

@@ -28,7 +28,6 @@ from rigwright.features.containers.facts import DAEMON_JSON, Engines
 from rigwright.features.containers.toolkit import ASKED, PACKAGES, PIN, foreign_sources, pinned, repository, resolved
 from rigwright.features.containers.variables import Containers
 from rigwright.operations import apt, file, operation
-from rigwright.operations._foreign_sources import judged
 
 WITH_CDI = "4.1.0"
 """The first podman whose --device takes a CDI device (its release notes)."""
@@ -133,7 +132,7 @@ def repository_present(
         apt_sources.keyring(keyring), apt_sources.sources, files.file(listed), files.file(keyring)
     )
     if theirs := foreign_sources(facts, remote):
-        yield from judged(facts, theirs, remote.fingerprint)
+        yield from apt.require_signed(facts, theirs, remote.fingerprint)
         return
     own = [
         one for one in every if one.ours and one.is_of(remote.url) and one.signed_by == (keyring,) and not one.trusted

@@ -11,7 +11,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId, FileName, Word
 from rigwright.core.templates.host_files import SHIPPED, Templates
-from rigwright.driver.holds import held_back
+from rigwright.driver.apt_pin import held_back
 from rigwright.driver.resolve import brings_driver, repository
 from rigwright.facts import Facts, Unavailable, pci
 from rigwright.facts.apt import archive as apt_archive

@@ -24,7 +24,7 @@ from rigwright.features.training import facts as facts_of
 from rigwright.features.training.facts import FOLDER, MARK, REQUIREMENTS, Place
 from rigwright.features.training.variables import Training
 from rigwright.operations import apt, operation
-from rigwright.operations._own_folder import ENTER
+from rigwright.operations.file import ENTER
 
 UNPACKED = 1.8
 """Unpacked wheels of torch and of NVIDIA's libraries are so many times as large as the wheels (assumed)."""

@@ -23,8 +23,8 @@ from rigwright.facts.run_recording import LISTS
 from rigwright.facts.systemd import GUARD_UNIT, LIMITS_UNIT
 from rigwright.operations import apt, operation
 from rigwright.operations._going_back import change_of, differing, obstacle, require_room, target, toward, unmark
-from rigwright.operations._grub_cfg import update_grub
-from rigwright.operations._reboot import ends, ordered
+from rigwright.operations.grub import update_grub
+from rigwright.operations.reboot import reboot_change, sessions_lost
 
 MOST_NAMED = 20
 """Files that stay, by name; of the others the number is told."""
@@ -242,9 +242,9 @@ def rebooted(facts: Facts, *, to: str = "", timeout_s: int = 900) -> Iterator[Ch
             found, "look at what the host says; then sudo reboot, on the host, and the same command again"
         )
     graphical, limits = facts.all(display.graphical, run_record.limits(run.run))
-    yield from ends(graphical.sessions)
+    yield from sessions_lost(graphical.sessions)
     answered = sum(not each.lost for each in limits.gpus)
-    yield from toward(run, [ordered(why, "a boot as before", timeout_s, gpus_after=answered)])
+    yield from toward(run, [reboot_change(why, "a boot as before", timeout_s, gpus_after=answered)])
 
 
 def _reasons(facts: Facts, run: Run) -> list[str]:
