@@ -20,9 +20,9 @@ from rigwright.facts.apt import dpkg
 from rigwright.facts.machine import Past
 
 
-def now(facts: Facts) -> Past:
+def now(known: Facts) -> Past:
     """The host's memory, processors and GPUs, for the baseline."""
-    machine, gpus = facts.all(machines.machine, pci.gpus)
+    machine, gpus = known.all(machines.machine, pci.gpus)
     sizes = (machine.memory_mib, machine.sockets, machine.threads)
     return Past(*sizes, machine.modules or (), tuple(f"{gpu.bus_id} {gpu.device_id}" for gpu in gpus))
 
