@@ -141,8 +141,10 @@ def equal(
             if rig is None and len(there) == len(cards) and not any(card.mig for card in there)
             else {},
             "its links did not come up, or it has no bridge (which is right where only some of the GPUs are bridged)",
-            "nvidia-smi nvlink -s -i INDEX; sudo dmesg | grep -e Xid -e NVLink; with NVSwitches restart nvidia-fabricmanager "
-            "and reset all GPUs; else reboot, then reseat the GPU or its bridge; if the machine is built so, invoke init "
+            "nvidia-smi nvlink -s -i INDEX; sudo dmesg | grep -e Xid -e NVLink; with NVSwitches restart "
+            "nvidia-fabricmanager "
+            "and reset all GPUs; else reboot, then reseat the GPU or its bridge; if the machine is built so, invoke "
+            "init "
             "writes a rig for it, and the rig then decides",
         ),
         _Property(
@@ -162,7 +164,8 @@ def equal(
         _Property(
             {card.bus_id: f"VBIOS {card.vbios}" for card in there if card.vbios},
             "cards of different dates, or a changed VBIOS",
-            "nvidia-smi -q -i INDEX | grep -e VBIOS -e Part; ask the seller or the manufacturer; do not flash it yourself",
+            "nvidia-smi -q -i INDEX | grep -e VBIOS -e Part; ask the seller or the manufacturer; do not flash it "
+            "yourself",
             of_board=True,
         ),
         _Property(

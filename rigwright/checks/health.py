@@ -107,7 +107,10 @@ def _recovery(card: Card, at: str) -> Iterator[Finding]:
     ):
         if pending:
             cause = "the driver found the part defective and has a spare one, which replaces it at the next reset"
-            fix = f"when its programs are done: sudo nvidia-smi -r -i {card.bus_id}, or reboot; then the repair must not be pending"
+            fix = (
+                f"when its programs are done: sudo nvidia-smi -r -i {card.bus_id}, or reboot; then the repair must "
+                "not be pending"
+            )
             yield Finding(at, "warn", f"the repair of a {part} waits for a reset", "none", cause, fix, "host")
 
 
@@ -225,9 +228,13 @@ def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
 
 
 _OFF_BUS = 79
-_BACK_CAUSE = "It lost power or its PCIe link since the boot, and may do so again; without a cold boot its state is not known to be whole."
+_BACK_CAUSE = (
+    "It lost power or its PCIe link since the boot, and may do so again; without a cold boot its state is not known "
+    "to be whole."
+)
 _BACK_FIX = (
-    "when its programs are done: a cold boot (sudo poweroff, mains off for 30 seconds); then watch it under load: sudo dmesg -w | "
+    "when its programs are done: a cold boot (sudo poweroff, mains off for 30 seconds); then watch it under load: "
+    "sudo dmesg -w | "
     "grep Xid; if it happens again: invoke explain 'Xid 79'"
 )
 

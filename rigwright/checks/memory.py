@@ -34,7 +34,10 @@ def modules(facts: Facts) -> Iterator[Finding]:
     if slow:
         rated = max(slot.rated_mt_s or 0 for slot in slow)
         cause = "modules of another speed, two in a channel, the processor's limit, or the firmware's setting"
-        fix = "sudo dmidecode -t memory; the board's manual says which speed goes with the processor and the modules; then the firmware's memory speed"
+        fix = (
+            "sudo dmidecode -t memory; the board's manual says which speed goes with the processor and the modules; "
+            "then the firmware's memory speed"
+        )
         seen = f"{len(slow)} of {count(len(filled), 'module')} below their speed: {seen}"
         yield Finding("memory modules", "warn", seen, f"{rated} MT/s", cause, fix, "host")
     elif len(kinds) > 1:
@@ -64,7 +67,10 @@ def _channels(slots: Sequence[Module]) -> Iterator[Finding]:
     )
     total = sum(map(len, fewer.values()))
     seen = f"{total} of {len(modules)} channels have fewer modules than the others ({groups})"
-    cause = "the names of the slots say so, and boards name them differently; a channel with fewer modules gives the processor less bandwidth"
+    cause = (
+        "the names of the slots say so, and boards name them differently; a channel with fewer modules gives the "
+        "processor less bandwidth"
+    )
     fix = "sudo dmidecode -t memory; the board's manual says which slots are a channel, and which to fill first"
     yield Finding("memory channels", "info", seen, f"{count(most, 'module')} in each channel", cause, fix, "host")
 

@@ -27,7 +27,10 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
     if len(absent) == len(document.runs):
         seen = f"not run: no {' and no '.join(absent)} on the host"
         cause = f"looked in {', '.join(document.looked_in)}"
-        fix = "build them there: git clone https://github.com/NVIDIA/nccl-tests ~/nccl-tests && make -C ~/nccl-tests; or --nccl-tests=FOLDER"
+        fix = (
+            "build them there: git clone https://github.com/NVIDIA/nccl-tests ~/nccl-tests && make -C ~/nccl-tests; "
+            "or --nccl-tests=FOLDER"
+        )
         yield Finding("nccl-tests", "unknown", seen, "NVIDIA's programs", cause, fix)
         return
     for name in absent:

@@ -117,7 +117,10 @@ def _wanted(expected: Expected) -> str:
 def _slow(expected: Expected, gb_s: float, host: float | None) -> Judged:
     if expected.links or expected.kind == "nvswitch":
         cause = "an NVLink is down or runs with errors; a GPU module or bridge that is not fully seated"
-        fix = "nvidia-smi nvlink -s and nvidia-smi nvlink -e; power off, reseat both GPUs with the specified torque; swap two to see whether the fault moves"
+        fix = (
+            "nvidia-smi nvlink -s and nvidia-smi nvlink -e; power off, reseat both GPUs with the specified torque; "
+            "swap two to see whether the fault moves"
+        )
     elif expected.kind == "x1":
         cause = "a riser or a slot that trains below its one lane"
         fix = "sudo lspci -vvv -s BUS | grep LnkSta; another riser"
@@ -139,7 +142,8 @@ def _without_nvswitch(finding: Finding) -> Finding:
     """The finding for peer access refused over NVLink, with cause and fix for GPUs without NVSwitch."""
     cause = "The link is up. One of its GPUs needs a reset, or is broken."
     fix = (
-        "nvidia-smi topo -p2p n shows the refused pairs; cold boot (sudo poweroff, mains off for 30 seconds); if it stays: swap the "
+        "nvidia-smi topo -p2p n shows the refused pairs; cold boot (sudo poweroff, mains off for 30 seconds); if it "
+        "stays: swap the "
         "GPU with another one: a fault that moves with it is the GPU's, else the socket's or the bridge's"
     )
     return replace(finding, cause=cause, fix=fix)
@@ -212,7 +216,10 @@ def _other_transport(pair: Pair, expected: Expected, result: SendRecvResult) -> 
         fix = f"NCCL_P2P_LEVEL=SYS for the program: {more.gb_s:.3g} GB/s in place of {result.gb_s:.3g}, data right"
         return Finding("", "info", f"{way}, though P2P works", "", "NCCL uses P2P only below one host bridge", fix)
     if more and more.ok and result.gb_s is None:  # only speeds that were measured alone can be compared
-        cause = "across host bridges NCCL prefers it; with NCCL_P2P_LEVEL=SYS the data is right, the speed was not measured alone"
+        cause = (
+            "across host bridges NCCL prefers it; with NCCL_P2P_LEVEL=SYS the data is right, the speed was not "
+            "measured alone"
+        )
         return Finding("", "info", seen, "", cause)
     if more and more.outcome in ("hang", "wrong data", "error"):
         across = f"across host bridges ({pair.grant.distance}) P2P ends in {more.outcome} here"
@@ -321,7 +328,10 @@ def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Find
     if not (faulty or document.left_behind):
         versions = document.versions
         size = "quick" if document.quick else "whole"
-        seen = f"{len(document.gpus)} GPUs, {size} test in {document.seconds or 0:.0f} s; CUDA {versions.cuda_runtime}, NCCL {versions.nccl}"
+        seen = (
+            f"{len(document.gpus)} GPUs, {size} test in {document.seconds or 0:.0f} s; CUDA {versions.cuda_runtime}, "
+            f"NCCL {versions.nccl}"
+        )
         yield Finding(TEST, "pass" if document.gpus else "unknown", seen, fix=AGAIN)
 
 
@@ -343,7 +353,10 @@ def _faulty_gpus(document: Document, slots: dict[BusId, str] | None) -> Iterator
         if error.where.startswith("GPU ") and not wrong:
             yield Finding(error.where, "fail", error.what, "a test without errors", "", look)
         if error.where.startswith("round "):
-            cause = "several pairs at the same time: a PCIe switch, the IOMMU, the power supply, or a link that fails under load"
+            cause = (
+                "several pairs at the same time: a PCIe switch, the IOMMU, the power supply, or a link that fails "
+                "under load"
+            )
             yield Finding(error.where, "fail", error.what, "pairs that transfer together", cause, look)
 
 

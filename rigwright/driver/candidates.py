@@ -130,7 +130,8 @@ def without_module(driver: Driver, kernel: str, offered: Archive, secure_boot: b
     if secure_boot:
         found = f"Secure Boot is on, and {found}"
         fix = (
-            "another branch or version; or modules: dkms, with Secure Boot off in the firmware or a key enrolled at the "
+            "another branch or version; or modules: dkms, with Secure Boot off in the firmware or a key enrolled at "
+            "the "
             "console"
         )
     return HostError("driver.modules", found, "a linux-modules-nvidia package of that driver for that kernel", fix)

@@ -19,8 +19,8 @@ LONGEST = 300
 
 
 class LoadFailure(Struct, frozen=True):
-    """`said`: the sentence, or "". `symptom`: the key in the catalogue. `cause` and `fix`: in place of the symptom's, or
-    ""."""
+    """`said`: the driver's message, or "". `symptom`: a key of the catalogue. `cause`, `fix`: instead of the symptom's,
+    or ""."""
 
     said: str
     symptom: str
@@ -58,8 +58,9 @@ _BANNER = lazy_re.compile(
     r"loading NVIDIA UNIX|Persistence mode is deprecated|Xid \(|^nvidia[\w-]*: (?:loading|module)"
 )
 _BAD = lazy_re.compile(
-    r"not supported|fail|refus|reject|ignore|unable|cannot|could not|couldn't|not found|no nvidia|none of the|version magic|unknown symbol|"
-    r"disagrees|restricted|error|already (?:owned|in use|up)|conflict|did not|does not|can't|timeout|timed out|not connected|fallen off",
+    r"not supported|fail|refus|reject|ignore|unable|cannot|could not|couldn't|not found|no nvidia|none of the|"
+    r"version magic|unknown symbol|disagrees|restricted|error|already (?:owned|in use|up)|conflict|did not|does not|"
+    r"can't|timeout|timed out|not connected|fallen off",
     re.IGNORECASE,
 )
 
@@ -81,7 +82,8 @@ def complaints(log: Sequence[str]) -> tuple[str, ...]:
 
 
 _REFUSED = lazy_re.compile(
-    r"GPU ([0-9a-fA-F:.]{7,20}) \(PCI ID: 10de:([0-9a-fA-F]{4})\) installed in this system is not supported by the NVIDIA (\d{3})\."
+    r"GPU ([0-9a-fA-F:.]{7,20}) \(PCI ID: 10de:([0-9a-fA-F]{4})\) installed in this system is not supported "
+    r"by the NVIDIA (\d{3})\."
 )
 
 
@@ -93,11 +95,13 @@ def _not_recognised(said: Sequence[str]) -> tuple[str, ...]:
         return ()
     cause = (
         f"branch {match[3]} supports this GPU by its PCI id 10de:{match[2].lower()} (branches {card.first_branch} to "
-        f"{card.last_branch or 'the newest'}), so its chip did not identify itself when the module asked it; another branch does not "
+        f"{card.last_branch or 'the newest'}), so its chip did not identify itself when the module asked it; another "
+        "branch does not "
         "change that"
     )
     fix = (
-        f"sudo poweroff, mains off for 30 seconds, boot; if {bus_id(match[1])} is refused again: reseat the card, another slot, no "
+        f"sudo poweroff, mains off for 30 seconds, boot; if {bus_id(match[1])} is refused again: reseat the card, "
+        "another slot, no "
         "riser; in a virtual machine: look at the passthrough on its host"
     )
     return cause, fix

@@ -14,14 +14,18 @@ BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced", "nvidia-e
 """Packages that have the version of a driver, but work with every driver."""
 MODULES = "linux-modules-nvidia-"
 """The prefix of packages with a module that Ubuntu built and signed; the rest is BRANCH[-server][-open]-KERNEL."""
-BLOCK = "/^(lib|linux-modules-|linux-objects-|linux-signatures-|xserver-xorg-video-)?nvidia-(.*-)?[0-9][0-9][0-9](-|$)/ cuda-drivers*"
+BLOCK = (
+    "/^(lib|linux-modules-|linux-objects-|linux-signatures-|xserver-xorg-video-)?nvidia-(.*-)?[0-9][0-9][0-9](-|$)/ "
+    "cuda-drivers*"
+)
 """Package names that contain a driver branch. The wanted packages are pinned before this pattern, so it blocks all
 other branches. It does not match nvidia-container-toolkit."""
 UNBRANCHED_FROM = 590
 """The first branch whose package names in NVIDIA's repository for Ubuntu do not contain the branch (NVIDIA's
 installation guide, 2025-12)."""
 UNBRANCHED = (
-    "/^nvidia-(driver|dkms|headless|headless-no-dkms|kernel-source)(-open)?$/ nvidia-open nvidia-utils nvidia-compute-utils "
+    "/^nvidia-(driver|dkms|headless|headless-no-dkms|kernel-source)(-open)?$/ nvidia-open nvidia-utils "
+    "nvidia-compute-utils "
     "nvidia-kernel-common nvidia-firmware /^libnvidia-(cfg1|common|compute|decode|encode|extra|fbc1|gl|gpucomp)$/ "
     "xserver-xorg-video-nvidia"
 )

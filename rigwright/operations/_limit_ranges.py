@@ -50,7 +50,8 @@ def require_in_catalogue(title: str, model: Model, watts: int) -> None:
         "limits.power_limit_w",
         f"{watts} W is outside the range of {title}",
         f"{f'{least:g} to {most:g} W' if least and most else one_end}, by the catalogue",
-        f"power_limit_w: {least if low else most:g} is the nearest. A board that goes further reports it once its driver "
+        f"power_limit_w: {least if low else most:g} is the nearest. A board that goes further reports it once its "
+        "driver "
         "runs: invoke provision --tags packages,driver,boot, then the same command again",
     )
 

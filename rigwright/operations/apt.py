@@ -21,40 +21,40 @@ from rigwright.operations import file, operation
 FLAT = Word("/")
 """The suite of an archive without suites."""
 
-_APT = (
-    OWN_PACKAGES
-    + """
+_APT = """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
-quiet="-o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
+quiet="-o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0"
+quiet="$quiet -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 holders() { @HOLDERS@ }
-coming() { printf '%s\\n' "$1" | sed -n 's/^Inst \\([^ ]*\\) (.*/\\1/p'; }  # the packages of a simulation that are not installed now
+coming() { printf '%s\\n' "$1" | sed -n 's/^Inst \\([^ ]*\\) (.*/\\1/p'; }  # the new packages of a simulation
 turn() {
   n=0
   while who=$(holders) && [ -n "$who" ] && [ $n -lt 120 ]; do
-    [ $((n % 6)) = 0 ] && echo "rigwright: waiting for $(echo "$who" | cut -d' ' -f2- | paste -sd,), which holds dpkg's lock"
+    [ $((n % 6)) = 0 ] &&
+      echo "rigwright: waiting for $(echo "$who" | cut -d' ' -f2- | paste -sd,), which holds dpkg's lock"
     n=$((n+1)); sleep 5
   done
 }
 update() {
   turn
   n=0
-  while said=$(apt-get -q update 2>&1) || :; case $said in *"Could not get lock"*) [ $n -lt 60 ];; *) false;; esac; do n=$((n+1)); sleep 5; done
+  while said=$(apt-get -q update 2>&1) || :; case $said in *"Could not get lock"*) [ $n -lt 60 ];; *) false;; esac; do
+    n=$((n+1)); sleep 5
+  done
   case $said in *"
 E: "*|"E: "*) echo "$said"; return 1;; esac
 }
 """
-)
-_APT = _APT.replace("@HOLDERS@", f"\n{dpkg.LOCK_HOLDERS}\n")
-_INSTALL = (
-    _APT
-    + """
+_APT = OWN_PACKAGES + _APT.replace("@HOLDERS@", f"\n{dpkg.LOCK_HOLDERS}\n")
+_INSTALL = """
 update || echo 'rigwright: some lists could not be read; going on with the others'
 apt() { apt-get -y -q $quiet --no-install-recommends --allow-downgrades --allow-change-held-packages "$@"; }
 fetched() {
   errors=$(mktemp -p /run) && apt --download-only install "$@" 2>"$errors"; code=$?; cat "$errors"
   if [ $code != 0 ]; then
     failed='s/^E: Failed to fetch [^ ]*\\/\\([^ ]*\\)  *\\(.*\\)/\\1: \\2/p'; n=$(sed -n "$failed" "$errors" | wc -l)
-    [ "$n" = 0 ] || echo "E: nothing was installed, $n packages could not be fetched: $(sed -n "$failed" "$errors" | head -1)"
+    [ "$n" = 0 ] ||
+      echo "E: nothing was installed, $n packages could not be fetched: $(sed -n "$failed" "$errors" | head -1)"
   fi
   rm -f "$errors"; return $code
 }
@@ -64,24 +64,26 @@ also=$(printf '%s\\n' "$planned" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | while
   case $named in *" $name "*) ;; *) printf ' %s' "$name";; esac; done)
 if [ -n "$also" ]; then echo "E: apt would also remove$also"; exit 1; fi
 fetched "$@" || exit
-for deb in /var/cache/apt/archives/*nvidia*.deb; do  # before they are installed: a run that repairs an interrupted one fetches nothing
-  [ -e "$deb" ] && mkdir -p /var/lib/rigwright/debs && { ln -f "$deb" /var/lib/rigwright/debs/ 2>/dev/null || cp -u "$deb" /var/lib/rigwright/debs/; }
+# Kept before they are installed: a run that repairs an interrupted one fetches nothing.
+for deb in /var/cache/apt/archives/*nvidia*.deb; do
+  [ -e "$deb" ] && mkdir -p /var/lib/rigwright/debs &&
+    { ln -f "$deb" /var/lib/rigwright/debs/ 2>/dev/null || cp -u "$deb" /var/lib/rigwright/debs/; }
 done
 turn && begun && own_begun $(coming "$planned") && apt install "$@"; code=$?
 ended "$own"; own_ended; [ $code = 0 ] || exit $code
-cd /var/lib/rigwright/debs 2>/dev/null && ls -t | awk -F_ '!($2 in seen){seen[$2]=++n} seen[$2]>12' | while read -r old; do rm -f -- "$old"; done; :
+cd /var/lib/rigwright/debs 2>/dev/null && ls -t | awk -F_ '!($2 in seen){seen[$2]=++n} seen[$2]>12' |
+  while read -r old; do rm -f -- "$old"; done; :
 """
-)
-_HEAL = (
-    _APT
-    + """
+_HEAL = """
 turn; begun; own_begun || exit; dpkg --configure -a --force-confdef --force-confold || :
-fresh=$(dpkg-query -W -f '${db:Status-Status} [${Config-Version}] ${Package}\\n' | sed -nE 's/^(unpacked|half-configured) \\[\\] //p')
+fresh=$(dpkg-query -W -f '${db:Status-Status} [${Config-Version}] ${Package}\\n' |
+  sed -nE 's/^(unpacked|half-configured) \\[\\] //p')
 undone=$(echo "$fresh" | grep -E 'nvidia|^cuda-')
 if [ -n "$undone" ]; then
   also=$(apt-get -s remove $undone | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | grep -vxF -e "$fresh")
   if [ -z "$also" ]; then
-    echo "rigwright: removes $(echo $undone), whose first installation was cut off; a later step installs what is needed"
+    echo "rigwright: removes $(echo $undone), whose first installation was cut off;" \\
+      "a later step installs what is needed"
     apt-get -y -q $quiet --allow-change-held-packages remove $undone
   fi
 fi
@@ -91,45 +93,41 @@ also=$(printf '%s\\n' "$planned" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | grep 
 if [ -n "$also" ]; then echo "E: apt --fix-broken install would also remove $also"; exit 1; fi
 own_begun $(coming "$planned") && apt-get -y -q $quiet -f install; code=$?
 ended "$own"; own_ended; exit $code
-"""
-).replace("@BROKEN@", dpkg.BROKEN)
+""".replace("@BROKEN@", dpkg.BROKEN)
 
 
-_REMOVE = (
-    _APT
-    + """
+_REMOVE = """
 verb=$1; shift
-also=$(apt-get -s $verb "$@" | sed -n 's/^\\(Remv\\|Purg\\) \\([^ ]*\\).*/\\2/p' | grep -vxF -e "$(printf '%s\\n' "$@")" | sort -u | paste -sd' ')
+also=$(apt-get -s $verb "$@" | sed -n 's/^\\(Remv\\|Purg\\) \\([^ ]*\\).*/\\2/p' |
+  grep -vxF -e "$(printf '%s\\n' "$@")" | sort -u | paste -sd' ')
 if [ -n "$also" ]; then echo "E: apt would also remove $also"; exit 1; fi
 turn; begun; own_begun; apt-get -y -q $quiet --allow-change-held-packages $verb "$@"; code=$?
 ended "$own"; own_ended; exit $code
 """
-)
-_PURGE_LEFT = (
-    _APT
-    + """
-left=$(for name; do [ "$(dpkg-query -W -f '${db:Status-Status}' -- "$name" 2>/dev/null)" != config-files ] || echo "$name"; done)
+_PURGE_LEFT = """
+left=$(for name; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' -- "$name" 2>/dev/null)" != config-files ] || echo "$name"
+done)
 [ -n "$left" ] || exit 0
-rm -f /var/lib/docker/nuke-graph-directory.sh  # with it docker.io's own script would delete all images, containers and volumes
+rm -f /var/lib/docker/nuke-graph-directory.sh  # docker.io's own script would delete all images and volumes with it
 turn; begun; own_begun; dpkg --purge $left; code=$?
 ended "$own"; own_ended; exit $code
 """
-)
 
 
 def purge(names: list[str]) -> Command:
     """A job that removes packages with their files in /etc. It fails if another package would be removed too."""
-    return script(_REMOVE, "purge", *names, timeout_s=900, long=True)
+    return script(_APT + _REMOVE, "purge", *names, timeout_s=900, long=True)
 
 
 def remove(names: list[str]) -> Command:
     """A job that removes packages but not their files in /etc. It fails if another package would be removed too."""
-    return script(_REMOVE, "remove", *names, timeout_s=900, long=True)
+    return script(_APT + _REMOVE, "remove", *names, timeout_s=900, long=True)
 
 
 def purge_left(names: list[str]) -> Command:
     """A job that deletes the remaining configuration of removed packages."""
-    return script(_PURGE_LEFT, *names, timeout_s=900, long=True)
+    return script(_APT + _PURGE_LEFT, *names, timeout_s=900, long=True)
 
 
 def install(words: list[str]) -> Command:
@@ -137,7 +135,7 @@ def install(words: list[str]) -> Command:
 
     NVIDIA's packages of the last twelve versions are kept in /var/lib/rigwright/debs, because archives drop old ones.
     """
-    return script(_INSTALL, *words, timeout_s=3600, long=True)
+    return script(_APT + _INSTALL, *words, timeout_s=3600, long=True)
 
 
 @operation()
@@ -290,7 +288,7 @@ def clean(facts: Facts) -> Iterator[Change]:
     Raises HostError if apt cannot repair it, or only by removing packages that are not NVIDIA's.
     """
     audit, repair = facts.all(dpkg.dpkg_audit, dpkg.repair)
-    heal = (script(_HEAL, timeout_s=1800, long=True),)
+    heal = (script(_APT + _HEAL, timeout_s=1800, long=True),)
     if audit:
         yield Change("run", "dpkg --configure -a", audit.splitlines()[0], "every package configured", heal)
     elif repair.broken:

@@ -41,58 +41,50 @@ inside() {  # FOLDER NAME: fails unless the current folder is NAME in FOLDER, an
 """Shell functions that go to a folder part by part, without following links of other users who own a folder on the way.
 A process keeps its folder even if somebody puts a link in its place."""
 
-_WRITE = (
-    f"""{NOTE}{ENTER}{KEEP}
-originals={ORIGINALS}
-"""
-    + """
+_WRITE = """
 path=$1 mode=$2 owner=$3 group=$4 name=${1##*/}
 enter "${path%/*}" make || exit 1
-if { [ -e "./$name" ] || [ -L "./$name" ]; } && ! grep -qxF -e "$path" /var/lib/rigwright/files 2>/dev/null && ! [ -e "$originals$path" ]; then
-  mkdir -p -m 755 /var/lib/rigwright && (umask 077; mkdir -p -- "$originals${path%/*}") && cp -a -- "./$name" "$originals$path.new" || exit 1
-  { [ -L "$originals$path.new" ] || sync -- "$originals$path.new"; } && mv -fT -- "$originals$path.new" "$originals$path" || exit 1
+if { [ -e "./$name" ] || [ -L "./$name" ]; } &&
+  ! grep -qxF -e "$path" /var/lib/rigwright/files 2>/dev/null && ! [ -e "$originals$path" ]; then
+  original=$originals$path
+  mkdir -p -m 755 /var/lib/rigwright && (umask 077; mkdir -p -- "${original%/*}") &&
+    cp -a -- "./$name" "$original.new" || exit 1
+  { [ -L "$original.new" ] || sync -- "$original.new"; } && mv -fT -- "$original.new" "$original" || exit 1
 fi
 note files "$path" && kept "./$name" "$path" || exit 1
 if [ -e "./$name" ] && [ -n "${RIGWRIGHT_RUN:-}" ]; then
   runs=/var/lib/rigwright/runs keep="/var/lib/rigwright/runs/$RIGWRIGHT_RUN/before${path%/*}"
-  mkdir -p -m 755 /var/lib/rigwright && mkdir -p -m 700 "$runs" && chmod 700 "$runs" && (umask 077; mkdir -p -- "$keep") &&
-    cp -an -- "./$name" "$keep/"
+  mkdir -p -m 755 /var/lib/rigwright && mkdir -p -m 700 "$runs" && chmod 700 "$runs" &&
+    (umask 077; mkdir -p -- "$keep") && cp -an -- "./$name" "$keep/"
 fi
 new=$(mktemp -d ./.rigwright.XXXXXX) || exit 1
 here=$(pwd -P)
 cd -P -- "$new" && inside "$here" "${new#./}" || exit 1
 case $(stat -c %u:%a .) in "$(id -u)":700 | "$(id -u)":2700) ;; *) echo "$here/$new is not private" >&2; exit 1;; esac
-cat >content && chown -- "$owner:$group" content && chmod -- "$mode" content && sync -- content && wrote "$(state content "$path")" && mv -fT -- content "../$name"
+cat >content && chown -- "$owner:$group" content && chmod -- "$mode" content && sync -- content &&
+  wrote "$(state content "$path")" && mv -fT -- content "../$name"
 code=$?
 cd -P .. && rm -rf -- "$new"
 exit $code
 """
-)
 """The new content is written in a folder that only root can change, where no user can put a link in its place."""
 
-_TAKE_AWAY = (
-    f"""{ENTER}{KEEP}
-[ -e "${{1%/*}}/" ] || exit 0
-"""
-    + """
+_TAKE_AWAY = """
+[ -e "${1%/*}/" ] || exit 0
 path=$1 to=$2 name=${1##*/}
 enter "${path%/*}" && kept "./$name" "$path" && wrote "$(state /nonexistent "$path")" || exit 1
 if [ -n "$to" ]; then
   kept "./${to##*/}" "$to" && wrote "$(state "./$name" "$to")" && mv -fT -- "./$name" "./${to##*/}"
 else rm -f -- "./$name"; fi
 """
-)
 
-_DIRECTORY = (
-    ENTER
-    + """
+_DIRECTORY = """
 path=$1 owner=$2 mode=$3 name=${1##*/}
 enter "${path%/*}" make || exit 1
 [ -d "./$name" ] || mkdir -- "./$name" || exit 1
 here=$(pwd -P)
 cd -P -- "./$name" && inside "$here" "$name" && chown -- "$owner" . && chmod -- "$mode" .
 """
-)
 
 
 def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", group: str = "root") -> Command:
@@ -101,12 +93,12 @@ def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", gr
     The previous file is kept with its mode under the run's id, in a folder that only root can read. The path is
     recorded on the host, and a file from before rigwright is kept for `remove`.
     """
-    return script(_WRITE, path, mode, owner, group, stdin=content)
+    return script(f"{NOTE}{ENTER}{KEEP}\noriginals={ORIGINALS}{_WRITE}", path, mode, owner, group, stdin=content)
 
 
 def take_away(path: str, renamed: str = "") -> Command:
     """A command that removes a file, or renames it to another path of its folder. It is recorded for `rollback`."""
-    return script(_TAKE_AWAY, path, renamed)
+    return script(ENTER + KEEP + _TAKE_AWAY, path, renamed)
 
 
 @operation()
@@ -201,7 +193,7 @@ def directory(
     if now is not None and now.kind != "directory":
         raise HostError("file", f"{path} is a {now.kind}", "a directory", f"move it away: sudo mv {path} {path}.old")
     whole, after = f"/{posixpath.normpath(path).lstrip('/')}", f"mode {mode}, {owner}:{group}"
-    make = (script(_DIRECTORY, whole, f"{owner}:{group}", f"0{mode.zfill(4)}"),)
+    make = (script(ENTER + _DIRECTORY, whole, f"{owner}:{group}", f"0{mode.zfill(4)}"),)
     if now is None:
         yield Change("add", f"{whole}/", "", after, make)
     elif (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):

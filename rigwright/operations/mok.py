@@ -31,8 +31,8 @@ case $1 in
   if command -v update-secureboot-policy >/dev/null; then SHIM_NOTRIGGER=y update-secureboot-policy --new-key; fi;;
 esac
 [ -f "$1" ] && [ -f "$2" ] && exit 0
-openssl req -new -x509 -nodes -days 36500 -subj "/CN=DKMS module signing key" -newkey rsa:2048 -addext extendedKeyUsage=codeSigning \\
-  -keyout "$1.new" -outform DER -out "$2.new"
+openssl req -new -x509 -nodes -days 36500 -subj "/CN=DKMS module signing key" -newkey rsa:2048 \\
+  -addext extendedKeyUsage=codeSigning -keyout "$1.new" -outform DER -out "$2.new"
 chmod 644 "$2.new"; sync "$1.new" "$2.new"; mv -T "$1.new" "$1"; mv -T "$2.new" "$2"; sync "${1%/*}"
 """
 _STAGE = """
@@ -80,7 +80,10 @@ def enrolled(
         script(_STAGE, key.certificate, str(WAIT_S), stdin=_stdin(password), timeout_s=60),
     )
     before = f"{key.certificate}, not enrolled" if key.made else "no key"
-    after = f"{key.certificate} staged with the one-time password; a person confirms it at the console, then the driver follows"
+    after = (
+        f"{key.certificate} staged with the one-time password; a person confirms it at the console, then the driver "
+        "follows"
+    )
     yield Change("add", "machine owner key", before, after, commands)
 
 
@@ -88,7 +91,10 @@ def _require_manager(key: SigningKey) -> None:
     """Raises HostError unless every shim on the EFI partition has MokManager beside it."""
     if not key.shim:
         found = "there is no shim on /boot/efi, which takes keys of the owner"
-        fix = "sudo mount /boot/efi; if this machine boots without shim: sign with a key of its db, and secure_boot: trusted in the inventory"
+        fix = (
+            "sudo mount /boot/efi; if this machine boots without shim: sign with a key of its db, and secure_boot: "
+            "trusted in the inventory"
+        )
         raise HostError(_WHERE, found, "shim, as Debian and Ubuntu install it", fix)
     if key.without_manager:
         folders = " and ".join(key.without_manager[:3])

@@ -92,7 +92,8 @@ def marks_restored(facts: Facts) -> Iterator[Change]:
 
 
 _DISABLE = r"""
-dpkg -L -- "$@" 2>/dev/null | sed -nE 's,^(/usr)?/lib/systemd/system/([A-Za-z0-9:._-]+\.(service|socket|timer|path))$,\2,p' |
+dpkg -L -- "$@" 2>/dev/null |
+  sed -nE 's,^(/usr)?/lib/systemd/system/([A-Za-z0-9:._-]+\.(service|socket|timer|path))$,\2,p' |
   sort -u | while read -r unit; do systemctl disable --quiet -- "$unit" 2>/dev/null </dev/null || :; done
 """
 """Disables the units of packages: a purge leaves the link to a unit that rigwright enabled."""

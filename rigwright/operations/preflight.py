@@ -98,7 +98,7 @@ _MOST_APART_S, _NOTED_APART_S = 86_400, 900
 
 
 def _clock(host_s: int, here_s: int) -> Iterator[Note]:
-    """A note for clocks that differ. Raises HostError if they differ so much that apt and TLS judge validity wrongly."""
+    """A note for clocks that differ. Raises HostError if apt and TLS would judge validity wrongly."""
     apart_s = abs(host_s - here_s)
     if apart_s < _NOTED_APART_S:
         return

@@ -32,7 +32,9 @@ if [ -s "$new.block" ]; then
 fi
 rm -f "$new.block"
 [ ! -s "$new" ] || grub-script-check "$new" || {{ rm -f "$new"; exit 1; }}
-if [ -s "$new" ] || {{ [ -e "$file" ] && [ "$begins" = 0 ]; }}; then sync "$new"; mv -fT "$new" "$file"; else rm -f "$file" "$new"; fi
+if [ -s "$new" ] || {{ [ -e "$file" ] && [ "$begins" = 0 ]; }}; then
+  sync "$new"; mv -fT "$new" "$file"
+else rm -f "$file" "$new"; fi
 sync /boot/grub
 """
 """Replaces rigwright's block at the end of custom.cfg, or removes it if stdin is empty; the owner's lines stay."""

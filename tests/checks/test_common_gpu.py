@@ -8,29 +8,22 @@ import pytest
 
 from rigwright.checks._common_gpu import common_gpus, faults
 
-FOUR = [frozenset(pair) for pair in combinations("abcd", 2)]
-
 
 @pytest.mark.parametrize(
-    ("bad", "common", "number"),
+    ("gpus", "bad", "common", "number"),
     [
-        ("", "", 0),
-        ("ab", "", 1),
-        ("ab cd", "", 2),
-        ("ab ad", "", 1),
-        ("ab ac ad", "a", 1),
-        ("ab bc bd ad cd", "bd", 2),
-        ("ab ac ad bc bd cd", "", 1),
+        ("ab", "ab", "", 1),
+        ("abcd", "", "", 0),
+        ("abcd", "ab", "", 1),
+        ("abcd", "ab cd", "", 2),
+        ("abcd", "ab ad", "", 1),
+        ("abcd", "ab ac ad", "a", 1),
+        ("abcd", "ab bc bd ad cd", "bd", 2),
+        ("abcd", "ab ac ad bc bd cd", "", 1),
     ],
 )
-def test_four_gpus(bad: str, common: str, number: int) -> None:
-    pairs = [frozenset(pair) for pair in bad.split()]
-    assert common_gpus(pairs, FOUR) == tuple(common)
-    assert len({*faults(pairs, FOUR).values()}) == number
-    assert {*faults(pairs, FOUR)} == {*pairs}
-
-
-def test_a_machine_of_one_pair() -> None:
-    pair = frozenset("ab")
-    assert common_gpus([pair], [pair]) == ()
-    assert faults([pair], [pair]) == {pair: 0}
+def test_faults_of_pairs(gpus: str, bad: str, common: str, number: int) -> None:
+    every, pairs = [frozenset(pair) for pair in combinations(gpus, 2)], [frozenset(pair) for pair in bad.split()]
+    assert common_gpus(pairs, every) == tuple(common)
+    assert len({*faults(pairs, every).values()}) == number
+    assert {*faults(pairs, every)} == {*pairs}

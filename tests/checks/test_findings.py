@@ -23,9 +23,6 @@ def test_a_symptom_gives_verdict_cause_and_fix() -> None:
     assert (found.verdict, found.cause, found.symptom) == (known.level, known.cause, known.key)
     assert "nvidia-smi -r -i 2," in found.fix
     assert "INDEX" not in found.fix
-
-
-def test_a_reason_that_the_catalogue_knows_brings_its_fix() -> None:
     said = "nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
     assert unknown("gpu.answering", "GPUs", said).symptom == "module.not_loaded"
     assert unknown("gpu.answering", "GPUs", "no answer").fix == "invoke provision"

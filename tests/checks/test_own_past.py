@@ -40,12 +40,10 @@ def then(day: int, **changed: Any) -> Dated:
     ],
 )
 def test_settings_that_change_the_speed(changed: dict[str, Any], words: tuple[str, ...]) -> None:
-    assert own_past.other_settings(NOW, then(1, **changed).figures) == words
-
-
-def test_two_unknown_power_limits_are_the_same() -> None:
-    unknown = replace(NOW, power_limit_w=None)
-    assert own_past.other_settings(unknown, then(1, power_limit_w=None).figures) == ()
+    then_figures = then(1, **changed).figures
+    assert own_past.other_settings(NOW, then_figures) == words
+    if changed.get("power_limit_w", 0) is None:
+        assert own_past.other_settings(replace(NOW, power_limit_w=None), then_figures) == (), "both are not known"
 
 
 def test_the_fastest_earlier_stress_with_the_same_settings_counts() -> None:
@@ -55,7 +53,7 @@ def test_the_fastest_earlier_stress_with_the_same_settings_counts() -> None:
         then(4, tflops={"fp32": 18.0}, power_limit_w=300.0),
     )
     found = own_past.difference(NOW, before)
-    assert found is not None
+    assert found
     assert (found.then, found.at[:10], found.settings) == (15.0, "2026-05-03", ())
     assert own_past.compared_with(NOW, before)[:10] == "2026-05-05"
 
@@ -89,11 +87,8 @@ def test_with_other_settings_the_newest_counts_in_either_direction() -> None:
     assert found.brief == "14.0 TFLOPS: 27% faster than on 2026-05-06: its power limit was 150 W and is 200 W"
     assert own_past.compared_with(NOW, before) == ""
     assert own_past.difference(NOW, ()) is None
-
-
-def test_a_stress_of_today_is_told_with_its_time() -> None:
     now = datetime.datetime.now().astimezone()
-    assert own_past.on_day(now.isoformat()) == f"on {now:%Y-%m-%d %H:%M}"
+    assert own_past.on_day(now.isoformat()) == f"on {now:%Y-%m-%d %H:%M}", "of today, with its time"
 
 
 def test_many_settings_are_cut_short_in_a_line_of_the_history() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from rigwright.checks import Finding, of_symptom, unknown
 from rigwright.checks.gpu import answering, limits_in_force
 from rigwright.checks.health import xids
-from rigwright.checks.problems import judge, problems
+from rigwright.checks.problems import Problem, judge, problems
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Result
 from rigwright.core.desired import Limits
@@ -47,32 +48,30 @@ def recorded(path: Any) -> tuple[dict[str, Any], tuple[Finding, ...]]:
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_a_recorded_machine(path: Any) -> None:
+    """A case is named as its faults, with `_twice` for one fault of two GPUs: each fault is one problem with its fix."""
     case, findings = recorded(path)
-    made = problems(tuple(findings))
+    made = problems(findings)
     assert [
         {"title": problem.title, "verdict": problem.verdict, "findings": len(problem.findings),
          "begins": problem.steps[0].command or problem.steps[0].text}
         for problem in made
     ] == case["problems"]  # fmt: skip
-    verdict = judge(made, findings)
-    assert verdict is not None
-    assert verdict.sentence == case["verdict"]
+    assert sentence(made, findings) == case["verdict"]
     bad = [finding for finding in findings if finding.verdict in ("fail", "unknown", "warn")]
     assert sorted(map(repr, (finding for problem in made for finding in problem.findings))) == sorted(map(repr, bad))
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_every_fault_is_one_problem_with_its_fix(path: Any) -> None:
-    """A case is named as its faults, with `_twice` for one fault of two GPUs."""
-    faults = [fault for fault in FAULTS if fault in path.stem]
-    each = 2 if path.stem.endswith("_twice") else 1
-    made = [problem for problem in problems(recorded(path)[1]) if problem.verdict != "warn"]
-    assert len(made) == len(faults) * each
-    for fault in faults:
-        title, step = FAULTS[fault]
-        its_own = [problem for problem in made if title in problem.title]
+    faults, each = [fault for fault in FAULTS if fault in path.stem], 2 if path.stem.endswith("_twice") else 1
+    failed = [problem for problem in made if problem.verdict != "warn"]
+    assert len(failed) == len(faults) * each
+    for title, step in (FAULTS[fault] for fault in faults):
+        its_own = [problem for problem in failed if title in problem.title]
         assert len({problem.gpus for problem in its_own}) == each
         assert all(step in f"{problem.steps[0].command} {problem.steps[0].text}" for problem in its_own)
+
+
+def sentence(made: Sequence[Problem], findings: Sequence[Finding]) -> str:
+    """Returns the sentence of the judgement; "" if there is none."""
+    verdict = judge(made, findings)
+    return verdict.sentence if verdict else ""
 
 
 def lost(number: int) -> Finding:
@@ -135,31 +134,25 @@ def test_a_gpu_that_answers_again_hides_nothing() -> None:
         "SXM2-1: 300 W, expected 200 W",
         "SXM2-1: was off the bus at 2026-11-22 14:05 and answers again (2 x Xid 79)",
     ]
-    verdict = judge(made, (back, limits))
-    assert verdict is not None
-    assert verdict.sentence == "Not fit for work: SXM2-1: 300 W, expected 200 W"
+    assert sentence(made, (back, limits)) == "Not fit for work: SXM2-1: 300 W, expected 200 W"
 
 
 def test_steps_of_the_playbook_are_one_problem() -> None:
     steps = [Finding(f"step: {number}", "fail", "a", "b", "", "invoke provision", check="plan") for number in range(9)]
     (problem,) = problems(tuple(steps))
     assert problem.title == "9 differences from the playbook"
-    verdict = judge((problem,), steps)
-    assert verdict is not None
-    assert verdict.sentence == "Not as configured: 9 differences from the playbook"
+    assert sentence((problem,), steps) == "Not as configured: 9 differences from the playbook"
 
 
 def test_verdicts_without_a_failure() -> None:
     passed = tuple(Finding("x", "pass", "", check=f"c.{number}") for number in range(34))
     unknown = tuple(Finding(f"x{number}", "unknown", f"no answer {number}") for number in range(3))
     warn = Finding("a", "warn", "old"), Finding("b", "warn", "slow", check="x.y")
-    sentences = [judge(problems(found), found) for found in (passed, (*passed, *warn), (*passed, *unknown), ())]
-    assert [verdict.sentence if verdict else None for verdict in sentences] == [
-        "Fit for work: 34 checks hold", "Fit, with 2 warnings", "Not known: 3 checks could not be answered", None,
+    sentences = [sentence(problems(found), found) for found in (passed, (*passed, *warn), (*passed, *unknown), ())]
+    assert sentences == [
+        "Fit for work: 34 checks hold", "Fit, with 2 warnings", "Not known: 3 checks could not be answered", "",
     ]  # fmt: skip
-    silent = judge((), (), answered=False)
-    assert silent is not None
-    assert silent.sentence == "Not known: the host does not answer"
+    assert getattr(judge((), (), answered=False), "sentence", "") == "Not known: the host does not answer"
 
 
 def test_the_terminal_shows_the_verdict_then_each_problem_once_with_commands_apart() -> None:

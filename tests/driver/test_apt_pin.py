@@ -32,6 +32,11 @@ GRUB = (
 )
 
 
+KINDS = (
+    "nvidia-headless nvidia-headless-no-dkms nvidia-dkms nvidia-kernel-common libnvidia-compute nvidia-utils".split()
+)
+
+
 def driver(name: str, version: str) -> str:
     """Returns the packages of a driver as in Ubuntu's archive; NAME is for example 535-server."""
     exact, release = f"(= {version})", version.split("-")[0]
@@ -62,17 +67,9 @@ Depends: libnvidia-compute-{name} (>= {release})
 
 def transitional(old: str, new: str, version: str) -> str:
     """Returns those packages as transitional packages that depend on another branch."""
-    kinds = (
-        "nvidia-headless",
-        "nvidia-headless-no-dkms",
-        "nvidia-dkms",
-        "nvidia-kernel-common",
-        "libnvidia-compute",
-        "nvidia-utils",
-    )
     return "\n".join(
         f"Package: {kind}-{old}\nVersion: {version}\nDepends: {kind}-{new}\nDescription: transitional package\n"
-        for kind in kinds
+        for kind in KINDS
     )
 
 
@@ -130,26 +127,22 @@ def pinned(machine: Machine, wanted: Driver, *installed: str) -> Resolution:
 
 
 def words(name: str, version: str) -> list[str]:
-    kinds = (
-        "nvidia-headless",
-        "nvidia-headless-no-dkms",
-        "nvidia-dkms",
-        "nvidia-kernel-common",
-        "libnvidia-compute",
-        "nvidia-utils",
-    )
-    return [f"{kind}-{name}={version}" for kind in kinds]
+    return [f"{kind}-{name}={version}" for kind in KINDS]
+
+
+def with_archives(folder: Path, *packages: str, nvidias: str = "", secure_boot: bool = False) -> Machine:
+    """Returns a machine with an archive of Ubuntu for each text of packages, and one of NVIDIA for `nvidias`."""
+    sources = [archive(folder / f"ubuntu{n}", "Ubuntu", "Ubuntu", text) for n, text in enumerate(packages)]
+    if nvidias:
+        sources.append(archive(folder / "compute/cuda/repos/ubuntu2404", "NVIDIA", "NVIDIA CUDA", nvidias))
+    return Machine(folder / "machine", NOBLE, sources, secure_boot=secure_boot)
 
 
 def test_the_real_branch_stays_where_the_updates_only_bring_another(folder: Path) -> None:
     real = driver("535-server", "535.161.08-0ubuntu2")
     updates = transitional("535-server", "580-server", "535.309.01-0ubuntu0.24.04.2")
     updates += "\n" + driver("580-server", "580.178.04-0ubuntu0.24.04.1")
-    sources = [
-        archive(folder / "noble", "Ubuntu", "Ubuntu", real),
-        archive(folder / "updates", "Ubuntu", "Ubuntu", updates),
-    ]
-    noble = Machine(folder / "machine", NOBLE, sources)
+    noble = with_archives(folder, real, updates)
     found = pinned(noble, Driver("535"), *words("535-server", "535.161.08-0ubuntu2"))
     assert (found.version, found.source, len(found.closure)) == ("535.161.08", "distribution", 6)
     assert noble.next_upgrade() == {}
@@ -161,7 +154,7 @@ def test_the_real_branch_stays_where_the_updates_only_bring_another(folder: Path
 def test_a_newer_driver_goes_down_to_the_pin(folder: Path) -> None:
     """The command of the installation and any upgrade downgrade the driver to the pinned version."""
     both = driver("535-server", "535.161.08-0ubuntu2") + "\n" + driver("535-server", "535.183.01-0ubuntu1")
-    noble = Machine(folder / "machine", NOBLE, [archive(folder / "noble", "Ubuntu", "Ubuntu", both)])
+    noble = with_archives(folder, both)
     pinned(noble, Driver("535.161.08"), *words("535-server", "535.183.01-0ubuntu1"))
     assert set(noble.next_upgrade().values()) == {"535.161.08-0ubuntu2"}
     asked = words("535-server", "535.161.08-0ubuntu2")
@@ -175,10 +168,8 @@ def test_a_newer_driver_goes_down_to_the_pin(folder: Path) -> None:
 def test_the_same_release_of_another_archive_is_kept_out(folder: Path, branch: str) -> None:
     """Both archives use the same package names, and NVIDIA's build of the same release has a higher version."""
     version = {"535": "535.183.01", "580": "580.178.04"}[branch]
-    ubuntu = archive(folder / "ubuntu", "Ubuntu", "Ubuntu", driver(branch, f"{version}-0ubuntu0.24.04.1"))
     theirs = driver(branch, f"{version}-0ubuntu1") + "\n" + UNBRANCHED
-    nvidia = archive(folder / "compute/cuda/repos/ubuntu2404", "NVIDIA", "NVIDIA CUDA", theirs)
-    noble = Machine(folder / "machine", NOBLE, [ubuntu, nvidia])
+    noble = with_archives(folder, driver(branch, f"{version}-0ubuntu0.24.04.1"), nvidias=theirs)
     found = pinned(noble, Driver(branch), *words(branch, f"{version}-0ubuntu0.24.04.1"))
     assert found.source == "distribution"
     assert set(found.closure.values()) == {f"{version}-0ubuntu0.24.04.1"}
@@ -188,20 +179,12 @@ def test_the_same_release_of_another_archive_is_kept_out(folder: Path, branch: s
 
 
 def test_names_without_a_branch_are_kept_out_and_the_container_toolkit_is_not(folder: Path) -> None:
-    noble = Machine(
-        folder / "machine",
-        NOBLE,
-        [
-            archive(folder / "ubuntu", "Ubuntu", "Ubuntu", driver("535-server", "535.161.08-0ubuntu2")),
-            archive(folder / "compute/cuda/repos/ubuntu2404", "NVIDIA", "NVIDIA CUDA", UNBRANCHED),
-        ],
-    )
+    noble = with_archives(folder, driver("535-server", "535.161.08-0ubuntu2"), nvidias=UNBRANCHED)
     pinned(noble, Driver("535"), *words("535-server", "535.161.08-0ubuntu2"))
     for name in ("libnvidia-compute", "cuda-drivers"):
         assert "no installation candidate" in run("apt-get", "-s", "install", name, config=noble.config, status=100)
-    assert "Inst nvidia-container-toolkit" in run(
-        "apt-get", "-s", "install", "nvidia-container-toolkit", config=noble.config
-    )
+    name = "nvidia-container-toolkit"
+    assert f"Inst {name}" in run("apt-get", "-s", "install", name, config=noble.config)
 
 
 def test_a_built_module_and_its_kernel_stay_together(folder: Path) -> None:
@@ -209,28 +192,18 @@ def test_a_built_module_and_its_kernel_stay_together(folder: Path) -> None:
     first = driver("580-server", "580.126.20-0ubuntu2") + modules("580-server", KERNEL, "6.8.0-31.31", "580.126.20")
     later = driver("580-server", "580.178.04-0ubuntu1") + modules("580-server", KERNEL, "6.8.0-31.31+1", "580.178.04")
     later += modules("580-server", "6.8.0-149-generic", "6.8.0-149.149", "580.178.04")
-    sources = [
-        archive(folder / "noble", "Ubuntu", "Ubuntu", first),
-        archive(folder / "updates", "Ubuntu", "Ubuntu", later),
-    ]
-    noble = Machine(folder / "machine", NOBLE, sources, secure_boot=True)
+    noble = with_archives(folder, first, later, secure_boot=True)
     noble.known["grub.grub"] = GRUB.encode()
     name = f"linux-modules-nvidia-580-server-{KERNEL}"
     parts = [name, f"linux-objects-nvidia-580-server-{KERNEL}", f"linux-signatures-nvidia-{KERNEL}"]
     kernel = [f"linux-image-{KERNEL}", "linux-image-generic"]
     there = [f"{one}=6.8.0-31.31" for one in (*parts, *kernel)]
-    there += [
-        word for word in words("580-server", "580.126.20-0ubuntu2") if "-dkms-580" not in word or "no-dkms" in word
-    ]
-    there = [word for word in there if not word.startswith("nvidia-headless-580")]
+    own = words("580-server", "580.126.20-0ubuntu2")
+    there += [word for word in own if not word.startswith(("nvidia-headless-580", "nvidia-dkms-580"))]
     found = pinned(noble, Driver("580.126.20"), *there)
     assert (found.version, found.kernel) == ("580.126.20", KERNEL)
     assert {one: found.closure[one] for one in parts} == dict.fromkeys(parts, "6.8.0-31.31")
-    assert set(noble.next_upgrade()) == {
-        f"linux-image-{KERNEL}",
-        "linux-image-generic",
-        "linux-image-6.8.0-149-generic",
-    }
+    assert set(noble.next_upgrade()) == {*kernel, "linux-image-6.8.0-149-generic"}
     noble.install(there, held=kernel)
     assert noble.next_upgrade() == {}
     noble.pin(b"")
@@ -247,7 +220,7 @@ Version: 6.8.0-149.149
 Provides: nvidia-dkms-580-server (= 580.178.04-0ubuntu1), nvidia-prebuilt-kernel
 Depends: linux-modules-nvidia-580-server-{newer} (= 6.8.0-149.149), nvidia-kernel-common-580-server (>= 580.178.04)
 """
-    noble = Machine(folder / "machine", NOBLE, [archive(folder / "noble", "Ubuntu", "Ubuntu", ubuntu)])
+    noble = with_archives(folder, ubuntu)
     noble.known["grub.grub"] = GRUB.encode()
     found = noble.ask(resolved, Driver("580", modules="prebuilt"), None)
     assert found.kernel == newer
@@ -286,8 +259,7 @@ Replaces: nvidia-driver-pinning
 def with_both_branches(folder: Path) -> Machine:
     """Returns a machine with branch 595 from NVIDIA's repository, which has 615 too."""
     both = unbranched("595.71.05-0ubuntu1") + "\n" + unbranched("615.71.09-0ubuntu1")
-    source = archive(folder / "compute/cuda/repos/ubuntu2404", "NVIDIA", "NVIDIA CUDA", both)
-    noble = Machine(folder / "machine", NOBLE, [source])
+    noble = with_archives(folder, nvidias=both)
     noble.install([f"{name}=595.71.05-0ubuntu1" for name in ("nvidia-dkms-open", "libnvidia-compute")])
     return noble
 
@@ -328,7 +300,7 @@ def test_a_pin_of_nvidias_own_is_purged_alone(folder: Path, needed: bool) -> Non
     """Purged, as its file in /etc would stay otherwise; refused if another package would go with it."""
     name = "nvidia-driver-pinning-595"
     packages = unbranched("595.71.05-0ubuntu1") + f"\nPackage: site-policy\nVersion: 1\nDepends: {name}\n"
-    noble = Machine(folder / "machine", NOBLE, [archive(folder / "cuda", "NVIDIA", "NVIDIA CUDA", packages)])
+    noble = with_archives(folder, nvidias=packages)
     noble.install([f"{name}=595-1ubuntu1", *(["site-policy=1"] if needed else [])])
     argv = [word.replace("; apt-get -y", "; apt-get -s -y") for word in apt.purge([name]).argv]
     assert argv != list(apt.purge([name]).argv)
@@ -338,11 +310,7 @@ def test_a_pin_of_nvidias_own_is_purged_alone(folder: Path, needed: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    "status",
-    [
-        pytest.param("Status: hold ok not-installed\n", id="not installed"),
-        pytest.param("Status: hold ok installed\nMaintainer: nobody\nVersion: 1.0\nDescription: old\n", id="too old"),
-    ],
+    "status", ["not-installed\n", "installed\nMaintainer: nobody\nVersion: 1.0\nDescription: old\n"]
 )
 def test_a_held_package_that_the_driver_needs_is_named(folder: Path, status: str) -> None:
     needs_dkms = driver("535-server", "535.309.01-0ubuntu1").replace(
@@ -350,9 +318,9 @@ def test_a_held_package_that_the_driver_needs_is_named(folder: Path, status: str
         "Depends: nvidia-kernel-common-535-server (>= 535.309.01), dkms (>= 2)\n",
     )
     free = "\nPackage: dkms\nVersion: 3.0\n\nPackage: unrelated\nVersion: 3.0\n"
-    sources = [archive(folder / "ubuntu", "Ubuntu", "Ubuntu", needs_dkms + free)]
-    machine = Machine(folder / "machine", NOBLE, sources)
-    held = "".join(f"Package: {name}\n{status}Architecture: amd64\n\n" for name in ("dkms", "unrelated"))
+    machine = with_archives(folder, needs_dkms + free)
+    begin = "Status: hold ok "
+    held = "".join(f"Package: {name}\n{begin}{status}Architecture: amd64\n\n" for name in ("dkms", "unrelated"))
     (machine.folder / "status").write_text(held)
     with pytest.raises(HostError, match=r"^driver: dkms is held \(apt-mark hold\): ") as caught:
         machine.ask(resolved, Driver(branch="535", source="distribution"), None)
@@ -364,7 +332,7 @@ def test_a_held_package_that_the_driver_needs_is_named(folder: Path, status: str
 
 def test_a_hold_in_the_way_of_a_repair_is_named(folder: Path) -> None:
     packages = "Package: one\nVersion: 2\nDepends: two (= 2)\n\nPackage: two\nVersion: 2\n"
-    machine = Machine(folder / "machine", NOBLE, [archive(folder / "ubuntu", "Ubuntu", "Ubuntu", packages)])
+    machine = with_archives(folder, packages)
     common = "Architecture: amd64\nMaintainer: nobody\nDescription: none\n"
     (machine.folder / "status").write_text(
         f"Package: one\nStatus: install ok unpacked\nVersion: 2\nDepends: two (= 2)\n{common}\n"
@@ -378,12 +346,11 @@ def test_a_hold_in_the_way_of_a_repair_is_named(folder: Path) -> None:
 
 def test_the_lists_are_read_again_after_an_update_of_the_host(folder: Path) -> None:
     """The archive gets a package within the ten minutes; the sources stay as they are."""
-    line = archive(folder / "ubuntu", "Ubuntu", "Ubuntu", "Package: old\nVersion: 1\n")
-    machine = Machine(folder / "machine", NOBLE, [line])
+    machine = with_archives(folder, "Package: old\nVersion: 1\n")
     offered = apt_archive.offered(("new", "old"))
     assert list(machine.ask(lambda facts: facts(offered)).versions) == ["old"]
-    shutil.rmtree(folder / "ubuntu")
-    archive(folder / "ubuntu", "Ubuntu", "Ubuntu", "Package: old\nVersion: 1\n\nPackage: new\nVersion: 1\n")
+    shutil.rmtree(folder / "ubuntu0")
+    archive(folder / "ubuntu0", "Ubuntu", "Ubuntu", "Package: old\nVersion: 1\n\nPackage: new\nVersion: 1\n")
     machine.store.forget()
     assert list(machine.ask(lambda facts: facts(offered)).versions) == ["old"], "within ten minutes nothing is fetched"
     run("apt-get", "-q", "update", config=machine.config)
@@ -395,7 +362,7 @@ def test_a_foreign_pin_moves_the_driver_and_is_named(folder: Path) -> None:
     """A pin of 1001 for another version works also in a file that apt reads after rigwright's."""
     old, new = "535.183.01-0ubuntu1", "535.261.03-0ubuntu1"
     both = driver("535-server", old) + "\n" + driver("535-server", new)
-    machine = Machine(folder / "machine", NOBLE, [archive(folder / "ubuntu", "Ubuntu", "Ubuntu", both)])
+    machine = with_archives(folder, both)
     name = "nvidia-utils-535-server"
     names = [name, "libnvidia-compute-535-server"]
     machine.install([f"{each}={old}" for each in names])
@@ -412,19 +379,11 @@ def test_a_foreign_pin_moves_the_driver_and_is_named(folder: Path) -> None:
 def test_the_set_changes_at_the_same_release_on_debian(folder: Path) -> None:
     """libcuda1 has no name of NVIDIA's, and depends on what has: the simulation without the installed driver leaves it
     out too."""
-    names = {
-        "nvidia-alternative": "",
-        "nvidia-kernel-dkms": "nvidia-alternative (= 535.261.03-1)",
-        "nvidia-smi": "nvidia-alternative (= 535.261.03-1)",
-        "nvidia-persistenced": "",
-        "libcuda1": "nvidia-alternative (= 535.261.03-1)",
-        "nvidia-driver": "nvidia-kernel-dkms (= 535.261.03-1), xserver-xorg-video-nvidia (= 535.261.03-1)",
-        "xserver-xorg-video-nvidia": "nvidia-alternative (= 535.261.03-1)",
-    }
-    stanzas = (
-        f"Package: {name}\nVersion: 535.261.03-1\n{f'Depends: {needs}' if needs else ''}".strip()
-        for name, needs in names.items()
-    )
+    needing = ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "xserver-xorg-video-nvidia")
+    names = dict.fromkeys(needing, "Depends: nvidia-alternative (= 535.261.03-1)")
+    names |= {"nvidia-alternative": "", "nvidia-persistenced": ""}
+    names["nvidia-driver"] = "Depends: nvidia-kernel-dkms, xserver-xorg-video-nvidia (= 535.261.03-1)"
+    stanzas = (f"Package: {name}\nVersion: 535.261.03-1\n{needs}".strip() for name, needs in names.items())
     line = archive(folder / "bookworm", "Debian", "Debian", "\n\n".join(stanzas))
     machine = Machine(folder / "machine", "ID=debian\nVERSION_ID=12\n", [line])
     machine.install([f"{name}=535.261.03-1" for name in names], held=list(names))

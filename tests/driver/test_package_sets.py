@@ -10,12 +10,7 @@ from rigwright.facts.system import OsRelease
 UBUNTU = OsRelease("ubuntu", "24.04", "noble", "Ubuntu 24.04")
 DEBIAN = OsRelease("debian", "13", "trixie", "Debian 13")
 SERVER = ("libnvidia-compute-580-server", "nvidia-dkms-580-server", "nvidia-utils-580-server")
-ALSO = (
-    "libnvidia-gl-580-server",
-    "libnvidia-decode-580-server",
-    "libnvidia-common-580",
-    "xserver-xorg-video-nvidia-580",
-)
+ALSO = "libnvidia-gl-580-server libnvidia-decode-580-server libnvidia-common-580 xserver-xorg-video-nvidia-580".split()
 
 
 @pytest.mark.parametrize(
@@ -39,11 +34,8 @@ def test_the_full_set_of_each_archive(os_release: OsRelease, branch: str, flavou
 
 def test_nvidias_full_set_on_debian_has_cuda() -> None:
     """In NVIDIA's repository for Debian nvidia-driver is the part without CUDA."""
-    assert families("580", DEBIAN, "open", display=True)[-1] == (
-        "nvidia-kernel-open-dkms",
-        "nvidia-driver-cuda",
-        "nvidia-driver",
-    )
+    names = ("nvidia-kernel-open-dkms", "nvidia-driver-cuda", "nvidia-driver")
+    assert families("580", DEBIAN, "open", display=True)[-1] == names
 
 
 def test_packages_of_the_other_set() -> None:
@@ -51,6 +43,5 @@ def test_packages_of_the_other_set() -> None:
     both = (*SERVER, "nvidia-settings", "nvidia-container-toolkit", "nvidia-driver-cuda", "libnvidia-nscq-580")
     full = (*ALSO, "nvidia-driver-580-server-open", "nvidia-driver-open", "cuda-drivers-580", "libglx-nvidia0")
     assert of_other_set((*both, *full, "nvidia-headless-580-server"), display=False) == list(full)
-    assert of_other_set((*both, *full, "nvidia-headless-no-dkms-580-server"), display=True) == [
-        "nvidia-headless-no-dkms-580-server"
-    ]
+    headless = "nvidia-headless-no-dkms-580-server"
+    assert of_other_set((*both, *full, headless), display=True) == [headless]

@@ -51,6 +51,9 @@ def test_the_first_failure_of_many_tries_is_the_fault() -> None:
     assert failure
     assert failure.symptom == "gpu.init_failed"
     assert failure.said == "RmInitAdapter failed! (0x62:0x1a:2631); RmInitAdapter failed! (0x62:0x40:2168)"
+    long = StartFailures([f"NVRM: GPU {ONE}: RmInitAdapter failed! {'x' * 2000}"] * 9).of(ONE)
+    assert long
+    assert len(long.said) <= LONGEST
 
 
 @pytest.mark.parametrize(
@@ -65,9 +68,3 @@ def test_the_first_failure_of_many_tries_is_the_fault() -> None:
 )
 def test_what_is_no_failure(line: str) -> None:
     assert StartFailures([line]).of(ONE) is None
-
-
-def test_a_long_sentence_is_cut() -> None:
-    failure = StartFailures([f"NVRM: GPU {ONE}: RmInitAdapter failed! {'x' * 2000}"] * 9).of(ONE)
-    assert failure
-    assert len(failure.said) <= LONGEST

@@ -35,13 +35,8 @@ class Host:
     def runs(self) -> int:
         """Runs the command; returns its exit code."""
         argv = [word.replace("/boot/grub", str(self.cfg.parent)) for word in update_grub().argv]
-        env = {
-            **os.environ,
-            "PATH": f"{self.folder}:{os.environ['PATH']}",
-            "CFG": str(self.cfg),
-            "SEEN": str(self.folder / "seen"),
-        }
-        return subprocess.run(argv, env=env, timeout=30, check=False).returncode
+        own = {"PATH": f"{self.folder}:{os.environ['PATH']}", "CFG": str(self.cfg), "SEEN": str(self.folder / "seen")}
+        return subprocess.run(argv, env={**os.environ, **own}, timeout=30, check=False).returncode
 
     @property
     def names(self) -> list[str]:

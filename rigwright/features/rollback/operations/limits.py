@@ -13,8 +13,8 @@ from rigwright.driver.start_failure import quoted
 from rigwright.facts import Facts, run_record
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import LOCKED_FILE, Gpu
+from rigwright.features.rollback.going_back import target, toward
 from rigwright.operations import operation
-from rigwright.operations._going_back import target, toward
 
 _LOCK = f"""
 mkdir -p -m 755 {UNTIL_BOOT} && {{ umask 077; exec 9>>{UNTIL_BOOT}/limits.lock; umask 022; }} || exit 1

@@ -13,9 +13,9 @@ from rigwright.facts import Fact, Facts, Unavailable, run_record, system
 from rigwright.facts.apt import dpkg
 from rigwright.facts.run_record import MovedPackage, Run
 from rigwright.features.rollback import facts as rollback_source
+from rigwright.features.rollback.going_back import differing, require_room, target, toward
 from rigwright.features.rollback.operations.files import RULES
 from rigwright.operations import apt, operation
-from rigwright.operations._going_back import differing, require_room, target, toward
 
 _MOST_NAMED = 6
 _BESIDE_MIB = 64

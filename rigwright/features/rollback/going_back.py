@@ -21,7 +21,8 @@ _LIST = "invoke rollback --host NAME --list shows the runs that this host rememb
 
 _TOWARD = """
 record=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
-[ ! -d "$record" ] || [ -e "$record/to" ] || [ "$1" = "$RIGWRIGHT_RUN" ] || { echo "$1" >"$record/to.new" && sync "$record/to.new" && mv "$record/to.new" "$record/to" && sync "$record"; }
+[ ! -d "$record" ] || [ -e "$record/to" ] || [ "$1" = "$RIGWRIGHT_RUN" ] ||
+  { echo "$1" >"$record/to.new" && sync "$record/to.new" && mv "$record/to.new" "$record/to" && sync "$record"; }
 """
 
 _PUT_BACK = f"""{ENTER}{KEEP}
@@ -38,15 +39,18 @@ if [ -f "./$name" ] && [ -n "${{RIGWRIGHT_RUN:-}}" ]; then
 fi
 if [ "$kind" = absent ]; then
   rm -f -- "./$name" || exit 1
-  case ${{path%/*}} in */rigwright) rm -rf ./__pycache__; folder=${{path%/*}}; cd / && rmdir -- "$folder" 2>/dev/null;; esac
+  folder=${{path%/*}}
+  case $folder in */rigwright) rm -rf ./__pycache__; cd / && rmdir -- "$folder" 2>/dev/null;; esac
 else
   from=/var/lib/rigwright/runs/$source$path
   new=$(mktemp -d ./.rigwright.XXXXXX) || exit 1
   here=$(pwd -P)
   cd -P -- "$new" && inside "$here" "${{new#./}}" || exit 1
   cp -a -- "$from" content && if [ "$kind" = file ]; then
-    [ "$(sha256sum <content | cut -c 1-64)" = "$sha" ] && chown -- "$owner" content && chmod -- "$mode" content && touch content && sync -- content
-  else [ "$(readlink -- content | sha256sum | cut -c 1-64)" = "$sha" ] && chown -h -- "$owner" content; fi && mv -fT -- content "../$name"
+    [ "$(sha256sum <content | cut -c 1-64)" = "$sha" ] && chown -- "$owner" content && chmod -- "$mode" content &&
+      touch content && sync -- content
+  else [ "$(readlink -- content | sha256sum | cut -c 1-64)" = "$sha" ] && chown -h -- "$owner" content; fi &&
+    mv -fT -- content "../$name"
   code=$?
   cd -P .. && rm -rf -- "$new"
   [ $code = 0 ] || {{ echo "E: $from is not what the record of that run says" >&2; exit 1; }}
