@@ -159,7 +159,7 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
             fix = f"correct the name, or add its source with apt.source; on the host: apt-cache search {name}"
             raise HostError("apt", f"no source has the package {name}", "a package that apt knows", fix)
         if version and version not in have:
-            found, expected = f"no source has {name}={version}", ", ".join(have[:5])
+            found, expected = f"no source has {name}={version}", f"one of {', '.join(have[:5])}"
             raise HostError("apt", found, expected, f"{name}={have[0]}, or only {name}")
     words = [f"{name}={version}" if version else name for name, version in missing.items()]
     for number, (name, version) in enumerate(missing.items()):

@@ -28,7 +28,7 @@ def governor(facts: Facts, *, cpu_governor: CpuGovernor, templates: Templates = 
     lacking = next((policy for policy in policies if cpu_governor not in policy.available), None)
     if lacking:
         found = f"{lacking.driver} has no governor '{cpu_governor}'"
-        raise HostError("cpu_governor", found, ", ".join(lacking.available), "cpu_governor: performance")
+        raise HostError("cpu_governor", found, f"one of {', '.join(lacking.available)}", "cpu_governor: performance")
     text = templates.render(f"systemd/{UNIT}.j2", {"governor": cpu_governor})
     files = list(systemd.unit(facts, name=UNIT, template=Template(text)))
     yield from files

@@ -200,7 +200,7 @@ def _require_profiles(mig: Mig, bus: Sequence[pci.PciGpu], slots: Mapping[BusId,
             alike = [profile for profile in model.mig if profile[0] == lacking[0][0]]
             fix = f"{' or '.join(alike)} in place of {lacking[0]}" if alike else "another layout"
             found = f"{name} has no profile {lacking[0]}"
-            raise HostError("mig", found, ", ".join(model.mig), f"{fix}; invoke explain {model.key}")
+            raise HostError("mig", found, f"one of {', '.join(model.mig)}", f"{fix}; invoke explain {model.key}")
         most, slices = max(int(profile[0]) for profile in model.mig), sum(int(one.profile[0]) for one in layout)
         if slices > most:
             found = f"{name}: {words(layout)} are {slices} slices"

@@ -64,7 +64,8 @@ def passed(
         raise HostError("preflight", f"the host is {machine}", "x86_64", "a machine with an x86-64 processor")
     for path, least in (free_mib or {}).items():
         if path not in free:
-            raise HostError("preflight", f"free_mib names {path}", ", ".join(free), f"take {path} out of free_mib")
+            found, expected = f"free_mib names {path}", f"one of {', '.join(free)}"
+            raise HostError("preflight", found, expected, f"take {path} out of free_mib")
         wanted = f"{least} MiB"
         if path == "/boot" and (image := facts(kernels.largest_initramfs_mib)) + _BESIDE_MIB > least:
             least = image + _BESIDE_MIB

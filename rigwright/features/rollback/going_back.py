@@ -133,7 +133,7 @@ def _named(runs: Sequence[Run], to: str) -> Run:
     matching = [run for run in runs if run.run == to] or [run for run in runs if run.run.startswith(to)]
     if len(matching) != 1:
         found = f"{to} is the beginning of {len(matching)} runs" if matching else f"the host has no record of run {to}"
-        expected = ", ".join(run.run for run in runs[-6:])
+        expected = f"one of {', '.join(run.run for run in runs[-6:])}"
         raise HostError("--to", found, expected, f"{_LIST}; it keeps the last {KEPT_RUNS}")
     return matching[0]
 
