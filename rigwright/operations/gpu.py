@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from rigwright import catalogue
-from rigwright.catalogue import Model
 from rigwright.catalogue.gpus import setting_names
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command, script
@@ -60,9 +59,8 @@ def ecc(
         if want is not None and mode.lost:
             raise _lost("ecc", name, mode)
         if want and mode.current is None:
-            raise _without_ecc(
-                f"{name} ({mode.name})", {models.get(one.bus_id) for one in modes if one.current is not None}
-            )
+            able = {model.key for one in modes if one.current is not None and (model := models.get(one.bus_id))}
+            raise _without_ecc(f"{name} ({mode.name})", able)
         if want is None or mode.current is None:
             continue
         if mode.pending != want:
@@ -90,9 +88,9 @@ def _lost(where: str, name: str, mode: EccMode | MigMode) -> HostError:
     return HostError(where, f"{name} cannot be reached: {mode.lost}", "a GPU that answers", fix)
 
 
-def _without_ecc(name: str, able: Set[Model | None]) -> HostError:
+def _without_ecc(name: str, able: Set[str]) -> HostError:
     """The error for a GPU that is to have ECC and has none to switch on. `able`: the host's models with ECC."""
-    choice = ", ".join(sorted(f"{model.key}: true" for model in able if model))
+    choice = ", ".join(f"{key}: true" for key in sorted(able))
     fix = f"ecc: {{gpus: {{{choice}}}}}, which leaves the others alone" if choice else "leave `ecc` out for this host"
     expected = "a GPU with ECC, as most Tesla, Quadro and data centre boards have it"
     return HostError("ecc", f"{name} has no ECC that can be switched on", expected, fix)
