@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, check, of_symptom
-from rigwright.facts import Facts, threads
+from rigwright.facts import Facts, driver
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.nccl import p2p_test as nccl
 
@@ -41,7 +41,7 @@ def _cost(rig: Rig | None) -> str:
 @check()
 def not_stalled(facts: Facts) -> Iterator[Finding]:
     """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU, which stalls NCCL."""
-    running, holders = facts.all(threads.busy, gpu.holders)
+    running, holders = facts.all(driver.busy_threads, gpu.holders)
     working = [entry for entry in holders if entry.works]
     busy = [entry for entry in running if entry.percent >= FULL_PERCENT]
     for entry in busy:

@@ -187,10 +187,10 @@ class HostRun:
             return
         with contextlib.suppress(RigwrightError):
             mine = self.options.run_id
-            answer = self.transport.run([scratch.tidied(mine)])[0]
+            answer = self.transport.run([scratch.tidy(mine)])[0]
             owners = dict.fromkeys(answer.text.split("\n", MOST_OWNERS)[:MOST_OWNERS])
             if ended := tuple(owner for owner in owners if run_owner.ended(owner)):
-                self.transport.run([scratch.tidied(mine, ended)])
+                self.transport.run([scratch.tidy(mine, ended)])
             self.untidy = False
 
     @property

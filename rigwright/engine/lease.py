@@ -28,7 +28,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
 from rigwright.engine.run_owner import OWNER, ended, of_host, owner, person
 from rigwright.facts import Fact
-from rigwright.facts.run_recording import KEPT_RUNS
+from rigwright.operations._run_recording import KEPT_RUNS
 from rigwright.ssh.transport import Transport
 
 EXPIRES_S = 600

@@ -23,7 +23,7 @@ from rigwright.engine import jobs, run_owner
 from rigwright.engine import own_programs as ours
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import Fact, own_programs
-from rigwright.facts.nccl.p2p_test import FOLDER
+from rigwright.facts.nccl.document import FOLDER
 
 UNIT = FOLDER.rpartition("/")[2]
 LIBRARIES = f"{FOLDER}/libraries"

@@ -9,7 +9,7 @@ from rigwright.core.change import Change
 from rigwright.core.command import Command, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.secrets import redacted
-from rigwright.facts.run_recording import RECORD
+from rigwright.operations._run_recording import RECORD
 
 _UNITS = """
 own=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record/own-units

@@ -1,14 +1,13 @@
-"""A fact is one command on the host and one pure function that parses its output. Facts are read in rounds.
+"""A fact is one command on the host and one pure function that parses its output.
 
-An operation or check calls `facts(fact)`. A fact that is not read yet raises `Missing`. The planner catches it,
-collects the missing facts of all steps, reads them in one script and calls again.
+An operation or check calls `facts(fact)`, which raises `Missing` for a fact that is not read yet. The planner collects
+the missing facts of all steps, reads them with one script and calls again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -18,23 +17,18 @@ from rigwright.core.command import Command, Result
 from rigwright.facts.repeated_answers import RepeatedAnswers
 
 READINGS = "readings"
-"""The name under which readings over time are kept for the history, which records them apart."""
+"""The name under which the history records readings over time."""
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):
-    """A command on a host and the parser of its output. `durable`: the value does not change during a run (OS,
-    architecture).
+    """A command on a host and the parser of its output.
 
-    `kept`: a function that returns the part of the value that the history records: `whole` for all of it, another
-    function to leave out momentary readings; None: the history records nothing.
-
-    `kept_as`: the name under which it records it, by default that of the fact.
-
-    `scratch`: the command uses a scratch directory of the host (scratch.py), which the run removes at its end.
+    `durable`: the value does not change during a run (OS, architecture). `kept`: returns the part of the value that the
+    history records, under the name `kept_as` (default: the fact's name); None: the history records nothing. `scratch`:
+    the command uses a scratch directory of the host (scratch.py), which the run removes at its end.
     """
 
     name: str
@@ -46,15 +40,14 @@ class Fact(Generic[T]):
     kept_as: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
-        return hash(self.name)  # Python keeps the hash of a text; that of all fields takes ten times as long
+        return hash(self.name)  # Python keeps the hash of a string; hashing all fields takes ten times as long
 
 
 class Merger(Struct, frozen=True):
-    """How commands of several facts that differ only in what they ask for become one (merging.py).
+    """How commands that differ only in their arguments become one (merging.py).
 
-    `kind`: what commands must have in common to be merged; a false value for a command that is asked alone. `together`:
-    the command that asks for all. `split`: the answer of each command, from the answer to all of them; None where they
-    cannot be told apart with certainty.
+    `kind` returns what commands must have in common; a false value for a command that cannot be merged. `together`
+    returns the merged command, `split` the answer of each command, or None if the merged answer cannot be split.
     """
 
     kind: Callable[[Command], Hashable]
@@ -63,7 +56,7 @@ class Merger(Struct, frozen=True):
 
 
 def whole(value: T) -> T:
-    """All of an answer."""
+    """Returns the value, as the `kept` of a fact whose whole value the history records."""
     return value
 
 
@@ -85,13 +78,11 @@ class _Reason(Exception):
 
 
 class Unavailable(_Reason):
-    """The host cannot answer now: no driver is loaded, or the program is not installed. It may answer later. `fix`: as
-    of Unreadable."""
+    """The host cannot answer now: no driver is loaded, or the program is not installed. `fix`: as of Unreadable."""
 
 
 class Unreadable(_Reason):
-    """The parser does not understand the answer, or the answer was too long or too late. `fix`: what a person does
-    about it, if known."""
+    """The answer is too long, too late or cannot be parsed. `fix`: what a person does about it, "" if unknown."""
 
 
 class Facts(Protocol):
@@ -111,16 +102,16 @@ UNKNOWN: Any = object()
 
 
 def available(fact: Fact[Any], value: Any) -> Any:
-    """The value of a fact. Raises Missing for UNKNOWN, and the value where it is Unavailable or Unreadable."""
+    """The value of a fact. Raises Missing for UNKNOWN, and the value if it is Unavailable or Unreadable."""
     if value is UNKNOWN:
         raise Missing((fact,))
     if isinstance(value, _Reason):
-        raise value.with_traceback(None)  # with the one of an earlier raise, the frames of each raise would be kept
+        raise value.with_traceback(None)  # otherwise each raise adds frames to the traceback of the one before
     return value
 
 
 def all_available(facts: Sequence[Fact[Any]], values: Sequence[Any]) -> tuple[Any, ...]:
-    """The values of facts. Raises Missing once for all that are UNKNOWN, and else as `available`."""
+    """The values of facts. Raises Missing once for all that are UNKNOWN, otherwise as `available`."""
     missing = tuple(fact for fact, value in zip(facts, values, strict=True) if value is UNKNOWN)
     if missing:
         raise Missing(missing)
@@ -152,27 +143,8 @@ class FactStore:
 _answers = RepeatedAnswers()
 
 
-class _Asked:
-    """Stands for a fact and its parser among repeated answers. It is equal to itself only, so that it is compared and
-    hashed quickly."""
-
-
-@lru_cache(maxsize=4096)
-def _of_question(_fact: Fact[Any], _parse: object) -> _Asked:
-    return _Asked()
-
-
-def _asked(fact: Fact[Any]) -> _Asked:
-    """The same object for equal facts with the same parser."""
-    asked: _Asked | None = fact.__dict__.get("_asked")
-    if asked is None:
-        asked = _of_question(fact, getattr(fact.parse, "__code__", fact.parse))
-        object.__setattr__(fact, "_asked", asked)
-    return asked
-
-
 def parsed(fact: Fact[Any], result: Result) -> Any:
-    """The fact's value, or Unavailable or Unreadable with the reason."""
+    """The fact's value; Unavailable or Unreadable with the reason if it has none."""
     if result.cut:
         return Unreadable(f"{fact.name}: more than 4 MiB of output")
     if result.too_late:
@@ -180,18 +152,10 @@ def parsed(fact: Fact[Any], result: Result) -> Any:
     if result.stdout.count(b"\n") > host_text.LINES:
         return Unreadable(f"{fact.name}: more than {host_text.LINES} lines of output")
     try:
-        return _answers.parsed(_asked(fact), fact.parse, result)
+        return _answers.parsed((fact, getattr(fact.parse, "__code__", fact.parse)), fact.parse, result)
     except (Unavailable, Unreadable) as reason:
         return reason
-    except (
-        ValueError,
-        IndexError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:  # JSON of another shape
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         if result.code != 0 and not result.stdout.strip() and not result.error_text:
             return Unreadable(
                 f"{fact.name}: its command failed (exit {result.code}) and printed nothing, also no error ({error})"

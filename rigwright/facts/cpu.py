@@ -13,8 +13,7 @@ UNIT = "cpu-governor.service"
 
 
 class FrequencyPolicy(Struct, frozen=True):
-    """CPUs whose frequency is set together. `name`: policy0. `driver`: acpi-cpufreq, intel_pstate, amd-pstate-epp,
-    ..."""
+    """CPUs with one frequency. `name`: policy0. `driver`: acpi-cpufreq, intel_pstate, amd-pstate-epp, ..."""
 
     name: str
     driver: str
@@ -24,8 +23,7 @@ class FrequencyPolicy(Struct, frozen=True):
     @property
     def is_fixed(self) -> bool:
         """Whether the governor keeps the lowest frequency under load: `powersave` does, except with intel_pstate and
-        amd-pstate-epp, where it means that the processor chooses (Linux, admin-guide/pm/intel_pstate.rst and
-        amd-pstate.rst)."""
+        amd-pstate-epp, where the processor chooses (Linux, admin-guide/pm/intel_pstate.rst, amd-pstate.rst)."""
         return self.governor == "powersave" and self.driver not in ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
 
 

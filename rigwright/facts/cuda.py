@@ -25,11 +25,8 @@ def nvcc(toolkit: str) -> Fact[str]:
 def runtime(toolkit: str) -> Fact[bool]:
     """Whether the dynamic linker knows a CUDA runtime of the toolkit's major version."""
     text = 'major=$1; ldconfig -p | grep -qF "libcudart.so.$major" && echo yes; :'
-    return Fact(
-        f"cuda.runtime({toolkit})",
-        script(text, toolkit.split(".")[0], cache_key=INSTALLED),
-        lambda result: "yes" in result.text,
-    )
+    asks = script(text, toolkit.split(".")[0], cache_key=INSTALLED)
+    return Fact(f"cuda.runtime({toolkit})", asks, lambda result: "yes" in result.text)
 
 
 _LOGIN = """env -i HOME=/ LC_ALL=C sh -l -c 'nvcc --version' 2>/dev/null"""
@@ -38,8 +35,8 @@ login_nvcc = Fact("cuda.login_nvcc", script(_LOGIN), _release)
 
 
 class Alternative(Struct, frozen=True):
-    """What /usr/local/cuda is by update-alternatives. `automatic`: it follows the priorities. `choices`: the folders of
-    toolkits."""
+    """The target of /usr/local/cuda by update-alternatives. `automatic`: it follows the priorities. `choices`: the
+    folders of toolkits."""
 
     value: str
     automatic: bool
@@ -62,4 +59,4 @@ def _alternative(result: Result) -> Alternative | None:
 alternative: Fact[Alternative | None] = Fact(
     "cuda.alternative", command("update-alternatives", "--query", "cuda", reads=True, cache_key=INSTALLED), _alternative
 )
-"""The alternative `cuda`, which NVIDIA's packages register; None where there is none."""
+"""The alternative `cuda`, which NVIDIA's packages register; None without it."""

@@ -1,4 +1,4 @@
-"""What shows a picture: the display adapters on the PCI bus, and the graphical sessions of systemd."""
+"""The display adapters on the PCI bus, and the graphical sessions of systemd."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from rigwright.facts import Fact
 
 
 class Adapter(Struct, frozen=True):
-    """A display adapter on the PCI bus. `is_vga`: it is VGA compatible (class 0300), so it can show the firmware's
-    screen.
-
-    `boots`: the firmware shows its screen on it (boot_vga).
-    """
+    """A display adapter on the PCI bus. `is_vga`: VGA compatible (class 0300), so it can show the firmware's screen.
+    `boots`: the firmware shows its screen on it (boot_vga)."""
 
     bus_id: str
     is_nvidia: bool
@@ -37,31 +34,27 @@ done; :
 
 
 def _adapters(result: Result) -> tuple[Adapter, ...]:
-    rows = [line.split() for line in result.lines]
     return tuple(
-        Adapter(bus_id, vendor == "0x10de", re.match("0x0300", clazz) is not None, {"1": True, "0": False}[boots])
-        for bus_id, vendor, clazz, boots in rows
+        Adapter(bus_id, vendor == "0x10de", kind.startswith("0x0300"), {"1": True, "0": False}[boots])
+        for bus_id, vendor, kind, boots in map(str.split, result.lines)
     )
 
 
 adapters = Fact("display.adapters", script(_ADAPTERS, reads=True), _adapters)
-"""The display adapters of all vendors; () when there is none."""
+"""The display adapters of all vendors; () without any."""
 
 
-def screen_gpu(found: tuple[Adapter, ...]) -> str:
-    """The bus id of the NVIDIA GPU that has the firmware's screen, or that only can have it; "" for none."""
-    first = next((each for each in found if each.boots), None)
-    if first is None and all(each.is_nvidia for each in found):
-        first = next((each for each in found if each.is_vga), None)
+def screen_gpu(adapters: tuple[Adapter, ...]) -> str:
+    """The bus id of the NVIDIA GPU with the firmware's screen, or of the only one that can have it; "" without one."""
+    first = next((adapter for adapter in adapters if adapter.boots), None)
+    if first is None and all(adapter.is_nvidia for adapter in adapters):
+        first = next((adapter for adapter in adapters if adapter.is_vga), None)
     return first.bus_id if first and first.is_nvidia else ""
 
 
 class Graphical(Struct, frozen=True):
-    """The graphical sessions of a host.
-
-    `manager`: the unit of the display manager that is active or starts at boot, "" for none. `sessions`: the sessions
-    of people under X or Wayland, `alice (wayland, seat0)`; the screen of the display manager itself is none.
-    """
+    """The graphical sessions of a host. `manager`: the unit of the display manager that is active or starts at boot, ""
+    without one. `sessions`: those of people under X or Wayland, `alice (wayland, seat0)`, without the login screen."""
 
     manager: str
     sessions: tuple[str, ...]
@@ -88,24 +81,17 @@ for id in *; do case $id in *[!0-9A-Za-z]*) ;; *) [ $# -ge 64 ] || set -- "$@" "
 
 
 def _graphical(result: Result) -> Graphical:
-    first, *others = (_values(block) for block in re.split(r"\n\s*\n", result.text.strip()))
-    default = first["default"]
-    state = first.get("LoadState", "not-found")
-    starts = first.get("ActiveState") == "active" or (state == "loaded" and default == "graphical.target")
-    people = [
-        values
-        for values in others
-        if values.get("Type") in ("x11", "wayland", "mir")
-        and values.get("Class", "").startswith("user")
-        and values.get("State") != "closing"
-    ]
-    sessions = [f"{one['Name']} ({one['Type']}, {one.get('Seat') or 'no seat'})" for one in people]
-    return Graphical(one_line(first["Id"]) if starts else "", tuple(sorted({one_line(each) for each in sessions})))
-
-
-def _values(block: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in host_text.lines(block))
+    blocks = re.split(r"\n\s*\n", result.text.strip())
+    manager, *others = (dict(line.split("=", 1) for line in host_text.lines(block)) for block in blocks)
+    at_boot = manager["default"] == "graphical.target" and manager.get("LoadState") == "loaded"
+    name = one_line(manager["Id"]) if at_boot or manager.get("ActiveState") == "active" else ""
+    sessions = set()
+    for values in others:
+        graphical = values.get("Type") in ("x11", "wayland", "mir") and values.get("State") != "closing"
+        if graphical and values.get("Class", "").startswith("user"):
+            sessions.add(one_line(f"{values['Name']} ({values['Type']}, {values.get('Seat') or 'no seat'})"))
+    return Graphical(name, tuple(sorted(sessions)))
 
 
 graphical = Fact("display.graphical", script(_GRAPHICAL, reads=True), _graphical)
-"""The display manager and the sessions of people under X or Wayland, as systemd and systemd-logind tell them."""
+"""The display manager and the sessions of people under X or Wayland, from systemd and systemd-logind."""

@@ -1,10 +1,13 @@
-"""The NVIDIA driver: loaded version, libraries, Secure Boot."""
+"""The NVIDIA driver: loaded version, libraries, Secure Boot, kernel threads."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from rigwright.core import lazy_re
+from msgspec import Struct
+
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unreadable, whole
 from rigwright.facts.installed import INSTALLED
@@ -13,29 +16,24 @@ _VERSION = lazy_re.compile(r"\d{1,6}\.\d{1,6}(?:\.\d{1,6})?")
 
 
 def _loaded(result: Result) -> str:
-    if not result.stdout.strip():
-        return ""
     marked = [line for line in result.lines if "Kernel Module" in line or "NVRM version:" in line]
     versions = (_VERSION.match(word) for line in marked for word in line.split())
     version = next((match[0] for match in versions if match), "")
-    if not version:
+    if not version and result.stdout.strip():
         raise ValueError("no version in /proc/driver/nvidia/version")
     return version
 
 
-loaded_version = Fact(
-    "driver.loaded_version", script("cat /proc/driver/nvidia/version 2>/dev/null; :", reads=True), _loaded, kept=whole
-)
+_LOADED = script("cat /proc/driver/nvidia/version 2>/dev/null; :", reads=True)
+loaded_version = Fact("driver.loaded_version", _LOADED, _loaded, kept=whole)
+"""The version of the loaded kernel module; "" without one."""
 
 
 def _flavour(result: Result) -> str:
-    text = result.text
-    return "open" if "Open Kernel Module" in text else "proprietary" if "Kernel Module" in text else ""
+    return "open" if "Open Kernel Module" in result.text else "proprietary" if "Kernel Module" in result.text else ""
 
 
-loaded_flavour = Fact(
-    "driver.loaded_flavour", script("cat /proc/driver/nvidia/version 2>/dev/null; :", reads=True), _flavour, kept=whole
-)
+loaded_flavour = Fact("driver.loaded_flavour", _LOADED, _flavour, kept=whole)
 """The flavour of the loaded kernel module: open or proprietary; "" without one."""
 
 _LIBRARY = """
@@ -60,11 +58,9 @@ for file in /sys/firmware/efi/efivars/SecureBoot-*; do [ -r "$file" ] && od -An 
 """
 
 
-def _secure_boot(result: Result) -> bool:
-    return result.text.strip() == "1"
-
-
-secure_boot = Fact("driver.secure_boot", script(_SECURE_BOOT, reads=True), _secure_boot, kept=whole)
+secure_boot = Fact(
+    "driver.secure_boot", script(_SECURE_BOOT, reads=True), lambda result: result.text.strip() == "1", kept=whole
+)
 """True when the firmware enforces Secure Boot; False without UEFI."""
 
 _RUNFILE = 'for file in /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer; do [ -e "$file" ] && ! dpkg -S "$file" >/dev/null 2>&1 && { "$file" --version 2>/dev/null | grep -o "[0-9][0-9][0-9]\\.[0-9.]*" | head -1 || :; echo found; exit; }; done; :'
@@ -76,5 +72,49 @@ def _runfile(result: Result) -> str | None:
 
 
 runfile_version = Fact("driver.runfile_version", script(_RUNFILE, cache_key=INSTALLED), _runfile)
-"""The version of a driver installed with NVIDIA's .run installer; "" if the version is unknown, None without such a
-driver."""
+"""The version of a driver installed with NVIDIA's .run installer; "" if unknown, None without such a driver."""
+
+
+class BusyThread(Struct, frozen=True):
+    """A kernel thread of the driver, and its share of a CPU during half a second."""
+
+    pid: int
+    name: str
+    percent: int
+
+
+_BUSY = """
+threads() {
+  for file in /proc/[0-9]*/stat; do
+    read -r line 2>/dev/null <"$file" || continue
+    case $line in *"(nv_queue"*|*"(irq/"*-nvidia*|*"(irq/"*-s-nvidia*) ;; *) continue;; esac
+    name=${line#*\\(}; name=${name%\\)*}; set -- ${line##*\\) }
+    echo "${line%% *} $((${12} + ${13})) $name"
+  done
+}
+first=$(threads); [ -n "$first" ] || exit 0
+sleep 0.5; echo "$(getconf CLK_TCK)"; echo "$first"; echo --; threads
+"""
+
+
+def _busy(result: Result) -> tuple[BusyThread, ...]:
+    if not result.stdout.strip():
+        return ()
+    ticks_per_s, _, rest = result.text.partition("\n")
+    first, _, second = rest.partition("--\n")
+    before = {pid: ticks for pid, ticks, _ in _threads(first)}
+    return tuple(
+        BusyThread(pid, name, round(200 * (ticks - before[pid]) / host_text.integer(ticks_per_s)))
+        for pid, ticks, name in _threads(second)
+        if pid in before
+    )
+
+
+def _threads(text: str) -> Iterator[tuple[int, int, str]]:
+    for line in host_text.lines(text):
+        pid, ticks, name = line.split(" ", 2)
+        yield host_text.integer(pid), host_text.integer(ticks), name
+
+
+busy_threads = Fact("threads.busy", script(_BUSY, reads=True), _busy)
+"""The driver's kernel threads (nv_queue, irq/N-nvidia) and their CPU use; () without any."""

@@ -14,8 +14,7 @@ from rigwright.facts import Fact, Merger, Unreadable
 
 
 class File(Struct, frozen=True):
-    """An existing path. `kind`: file, directory, link, other. `sha256` and `content` (up to 64 KiB) are set for files
-    only."""
+    """An existing path. `kind`: file, directory, link, other. `sha256` and `content` (up to 64 KiB): of files only."""
 
     kind: str
     mode: str
@@ -56,18 +55,12 @@ def _file(result: Result) -> File | None:
     return File(kind, mode.zfill(4), owner, group, hashlib.sha256(rest).hexdigest(), rest)
 
 
+_file_fact = lru_cache(maxsize=1024)(lambda path: Fact(f"files.file({path})", script(_SCRIPT, path, reads=True), _file))
+
+
 def file(path: str) -> Fact[File | None]:
     """The file or directory at a path; None if there is none."""
-    return _of(path)
-
-
-@lru_cache(maxsize=1024)
-def _of(path: str) -> Fact[File | None]:
-    return Fact(f"files.file({path})", script(_SCRIPT, path, reads=True), _file)
-
-
-def _asks_for_file(command: Command) -> bool:
-    return command.argv[2:4] == (_SCRIPT, "sh")
+    return _file_fact(path)
 
 
 _SCRIPT_OF_SEVERAL = """
@@ -94,8 +87,8 @@ def _together(commands: Sequence[Command]) -> Command:
 
 
 def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
-    """What the script of one file prints: its properties and its content, or the checksum of a large one. None if a
-    file changed meanwhile, so that the contents have not the sizes that they had."""
+    """What the script of one file prints: its properties, and its content or the checksum of a large file. None if a
+    file changed meanwhile, so that its content does not have the size that stat printed."""
     head, marker, data = result.stdout.partition(b"\ndata\n")
     lines = host_text.lines(head.decode("utf-8", "surrogateescape"))
     here, rest = lines[: len(commands)], lines[len(commands) :]
@@ -124,4 +117,4 @@ def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None
     return answers if position == len(data) and not sums else None
 
 
-MERGER = Merger(_asks_for_file, _together, _split)
+MERGER = Merger(lambda command: command.argv[2:4] == (_SCRIPT, "sh"), _together, _split)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -72,19 +73,23 @@ TRIAL, FALLBACK = "rigwright-trial", "rigwright-fallback"
 
 
 def default_entry(cfg: str, environment: Mapping[str, str]) -> Entry:
-    """The entry that a grub.cfg with this grubenv boots next, or after a trial. Raises ValueError if there is none."""
+    """The entry that a grub.cfg with this grubenv boots next, or after a trial. Raises ValueError without an entry."""
     return entry_of(default_node(cfg, environment))
 
 
 def default_node(cfg: str, environment: Mapping[str, str]) -> Node:
-    """The menu entry that `default_entry` returns, as it is written. Raises ValueError if there is none."""
-    once = environment.get("next_entry", "")
-    wanted = (once if once != TRIAL else "") or _default(cfg, environment)
+    """The menu entry that `default_entry` returns, as written in grub.cfg. Raises ValueError without an entry."""
+    wanted = environment.get("next_entry", "")
+    if wanted in ("", TRIAL):
+        wanted = default_expression(cfg)
+        wanted = environment.get("saved_entry", "0") if "saved_entry" in wanted else wanted
     entries = menu(cfg)
     for level in wanted.split(">"):
-        chosen = _pick(entries, level) or next(iter(entries), None)
-        if chosen is None:
+        if not entries:
             break
+        number = host_text.integer(level) if level.isdigit() else len(entries)
+        named = (node for node in entries if level and level in (node.title, node.identifier))
+        chosen = entries[number] if number < len(entries) else next(named, entries[0])
         if not chosen.children:
             return chosen
         entries = chosen.children
@@ -110,43 +115,28 @@ def default_expression(cfg: str) -> str:
     return next((word for word in reversed(values) if "next_entry" not in word), "0")
 
 
-def _default(cfg: str, environment: Mapping[str, str]) -> str:
-    value = default_expression(cfg)
-    return environment.get("saved_entry", "0") if "saved_entry" in value else value
-
-
-def _pick(entries: list[Node], level: str) -> Node | None:
-    if level.isdigit() and host_text.integer(level) < len(entries):
-        return entries[host_text.integer(level)]
-    return next((node for node in entries if level and level in (node.title, node.identifier)), None)
-
-
 MOST_ENTRIES, LONGEST_HEADING = 500, 1000
-"""Menu entries and submenus of a grub.cfg that are read, and the characters of each heading."""
+"""Menu entries and submenus of a grub.cfg, and characters of a heading."""
 
 
 def menu(cfg: str) -> list[Node]:
-    """The menu entries and submenus as a tree. A line with a single brace ends a level. Raises ValueError for too
-    many."""
+    """The menu entries and submenus as a tree. A line with a single brace ends a level. Raises ValueError for too many
+    entries or a too long heading."""
     root: list[Node] = []
     stack: list[list[Node]] = [root]
     depths: list[int] = []
     body: list[str] | None = None
-    depth = 0
-    headings = 0
+    depth, headings = 0, 0
     for line in host_text.lines(cfg):
         words = line.strip()
-        opened = re.match(r"(menuentry|submenu)\s", words) if words.startswith(("menuentry", "submenu")) else None
-        if opened:
+        if words.startswith(("menuentry", "submenu")) and (opened := re.match(r"(menuentry|submenu)\s", words)):
             headings += 1
             if headings > MOST_ENTRIES or len(words) > LONGEST_HEADING:
-                raise ValueError(
-                    f"more than {MOST_ENTRIES} menu entries, or a longer heading than {LONGEST_HEADING} characters"
-                )
-            title, identifier = _heading(words)
-            node = Node(title, identifier, words, [], [])
+                limits = f"{MOST_ENTRIES} menu entries, or a longer heading than {LONGEST_HEADING} characters"
+                raise ValueError(f"more than {limits}")
+            node = Node(*_heading(words), words, [], [])
             stack[-1].append(node)
-            if opened.group(1) == "submenu":
+            if opened[1] == "submenu":
                 stack.append(node.children)
                 depths.append(depth)
             else:
@@ -166,8 +156,7 @@ def menu(cfg: str) -> list[Node]:
 
 
 _USUAL = lazy_re.compile(r"(?:(?:'[^']*'|[^ \t\r\n'\"\\]+)(?:[ \t\r\n]+|$))*")
-"""Words of which each is plain or in single quotes: update-grub writes no others, and shlex takes ten times as long for
-them."""
+"""Plain words and words in single quotes: update-grub writes no others, and shlex takes ten times as long for them."""
 _USUAL_WORD = lazy_re.compile(r"'([^']*)'|([^ \t\r\n'\"\\]+)")
 
 
@@ -179,11 +168,10 @@ def _words_of(line: str) -> list[str]:
 
 
 def _heading(line: str) -> tuple[str, str]:
+    """The title and the identifier ("" without one) in the first line of an entry."""
     words = _words_of(line.rstrip("{ "))
-    identifier = next(
-        (words[at + 1] for at, word in enumerate(words[:-1]) if word in ("--id", "$menuentry_id_option")), ""
-    )
-    return words[1], identifier
+    options = pairwise(words)
+    return words[1], next((value for name, value in options if name in ("--id", "$menuentry_id_option")), "")
 
 
 def entry_of(node: Node) -> Entry:
@@ -205,14 +193,15 @@ grub = Fact("grub.grub", script(_SCRIPT, reads=True, cache_key=INSTALLED), _grub
 
 
 def missing(words: Sequence[str], line: str) -> list[str]:
-    """The expected words without effect in a command line: of several KEY= the last counts, unless all are expected."""
+    """The expected words that are not in force on a command line. Of several KEY=VALUE the last one is in force, unless
+    all are expected."""
     present = line.split()
     last = {word.partition("=")[0]: word for word in present}
     return [word for word in words if word not in present or last[word.partition("=")[0]] not in words]
 
 
 class Words(Struct, frozen=True):
-    """The kernel parameters that a line of GRUB's files sets. `anew`: it replaces those that `variable` had before."""
+    """The kernel parameters that a line of GRUB's files sets. `anew`: it replaces the previous value of `variable`."""
 
     path: str
     variable: str
@@ -234,10 +223,9 @@ def _words(result: Result) -> tuple[Words, ...]:
             raise ValueError("no line of GRUB's files")
         path, name, plus, value = match.groups()
         words = re.sub(r"[\"']", " ", value.partition(" #")[0]).split()
-        own = (f"${name}", f"${{{name}}}")
-        rows.append(
-            Words(path, name, tuple(word for word in words if word not in own), not plus and not set(own) & set(words))
-        )
+        own = {f"${name}", f"${{{name}}}"}
+        anew = not plus and own.isdisjoint(words)
+        rows.append(Words(path, name, tuple(word for word in words if word not in own), anew))
     return tuple(rows)
 
 

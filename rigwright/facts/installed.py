@@ -1,8 +1,7 @@
 """Cache keys (`Command.cache_key`): the state of what is installed, and of the devices.
 
-A fact whose answer depends only on these is asked for again only after one of them has changed, and after a boot. A
-file that changes in place has another time of change, one that is replaced another inode, and a folder whose entries
-change another time.
+A command with such a key runs again only after a change or a boot. A change of a file in place changes its time, its
+replacement the inode, and a new entry the time of the folder.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ INSTALLED = state_of(
     "/.profile /etc/profile /etc/profile.d /etc/profile.d/* /usr/local/cuda* /usr/local/cuda*/bin /usr/local/cuda*/bin/nvcc",
     "/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin",
 )
-"""Packages and what apt knows, kernels and their modules, GRUB's and modprobe's configuration, libraries, CUDA
-toolkits, programs.
+"""Packages, apt's lists, kernels and modules, the configuration of GRUB and modprobe, libraries, CUDA and programs.
 
 A program that is replaced in place, without its package, is not noticed until the next boot."""
 
@@ -35,5 +33,5 @@ DEVICES = (
         "/sys/firmware/dmi/tables/DMI /sys/class/dmi/id/* /usr/share/misc/pci.ids /usr/bin /usr/sbin /usr/local/bin /usr/local/sbin"
     )
 )
-"""The PCI devices, their drivers and the first 64 bytes of their configuration, which are all ones for a device that
-does not answer; the memory and processors that are in use, and the tables of the firmware."""
+"""The PCI devices, their drivers and the first 64 bytes of their configuration (all ones for a device that does not
+answer), the memory and processors in use, and the tables of the firmware."""

@@ -1,4 +1,4 @@
-"""The IOMMU, as it is in effect for the GPUs."""
+"""The IOMMU, as it is in force for the GPUs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ done 2>/dev/null; :
 """
 
 
+_KNOWN = {"none", "identity", "DMA", "DMA-FQ", "unmanaged", "auto"}
+
+
 def _domains(result: Result) -> tuple[str, ...]:
     types = tuple(sorted(result.text.split()))
-    odd = next((word for word in types if word not in _KNOWN), "")
-    if odd:
-        raise ValueError(f"an IOMMU group of type {odd}")
+    if unknown := sorted({*types} - _KNOWN):
+        raise ValueError(f"an IOMMU group of type {unknown[0]}")
     return types
 
-
-_KNOWN = ("none", "identity", "DMA", "DMA-FQ", "unmanaged", "auto")
 
 domains = Fact("iommu.domains", script(_SCRIPT, reads=True), _domains)
 """The types of the GPUs' IOMMU groups, each once: identity (addresses pass unchanged), DMA or DMA-FQ (addresses are

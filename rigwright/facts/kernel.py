@@ -11,13 +11,7 @@ from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, command, script
 from rigwright.facts import Fact, Unreadable, whole
 from rigwright.facts.installed import INSTALLED
-from rigwright.facts.system import said
-
-
-def _loaded(result: Result) -> frozenset[str]:
-    if result.code != 0 or not result.text.startswith("Module"):
-        raise ValueError(result.error_text or "no table of modules")
-    return frozenset(line.split()[0] for line in result.lines[1:] if line.strip())
+from rigwright.facts.system import output
 
 
 def headers(kernel: str) -> Fact[bool]:
@@ -27,6 +21,12 @@ def headers(kernel: str) -> Fact[bool]:
         script('[ -e "/lib/modules/$1/build" ] && echo yes; :', kernel, reads=True, cache_key=INSTALLED),
         lambda result: bool(result.stdout),
     )
+
+
+def _modinfo(result: Result) -> str:
+    if result.code == 127:
+        raise Unreadable(result.error_text)
+    return result.text.strip() if result.code == 0 else ""
 
 
 MODINFO = """
@@ -41,29 +41,15 @@ nvidia-tesla-535; modprobe loads it for the name nvidia."""
 
 def module_version(kernel: str, module: str) -> Fact[str]:
     """The version of the module that a kernel would load; "" without a module."""
-    return Fact(
-        f"kernel.module_version({kernel},{module})",
-        script(MODINFO, kernel, module, "version", cache_key=INSTALLED),
-        _modinfo,
-    )
+    asks = script(MODINFO, kernel, module, "version", cache_key=INSTALLED)
+    return Fact(f"kernel.module_version({kernel},{module})", asks, _modinfo)
 
 
 def module_licence(kernel: str, module: str) -> Fact[str]:
-    """The licence that the module names which a kernel would load; "" without a module.
-
-    NVIDIA's open modules name Dual MIT/GPL, the proprietary ones NVIDIA (MODULE_LICENSE in the source of the modules).
-    """
-    return Fact(
-        f"kernel.module_licence({kernel},{module})",
-        script(MODINFO, kernel, module, "license", cache_key=INSTALLED),
-        _modinfo,
-    )
-
-
-def _modinfo(result: Result) -> str:
-    if result.code == 127:
-        raise Unreadable(result.error_text)
-    return result.text.strip() if result.code == 0 else ""
+    """The licence of the module that a kernel would load; "" without a module. It is `Dual MIT/GPL` for NVIDIA's open
+    modules, `NVIDIA` for the proprietary ones (MODULE_LICENSE in their source)."""
+    asks = script(MODINFO, kernel, module, "license", cache_key=INSTALLED)
+    return Fact(f"kernel.module_licence({kernel},{module})", asks, _modinfo)
 
 
 class Initramfs(Struct, frozen=True):
@@ -84,7 +70,7 @@ find "$d" -path '*/modprobe.d/*.conf' -exec cat {} +
 
 
 def initramfs(path: str) -> Fact[Initramfs]:
-    """The modules that an initramfs would load. Slow, because it is unpacked, so read only before a reboot."""
+    """The modules in an initramfs. Slow, because the initramfs is unpacked, so it is read only before a reboot."""
 
     def parse(result: Result) -> Initramfs:
         if result.code != 0:
@@ -101,14 +87,12 @@ _INITRAMFS_SIZES = (
 )
 
 
-def _largest(result: Result) -> int:
-    return -(-max(map(host_text.integer, result.text.split()), default=0) // (1 << 20))
-
-
 largest_initramfs_mib = Fact(
-    "kernel.largest_initramfs_mib", script(_INITRAMFS_SIZES, reads=True, cache_key=INSTALLED), _largest
+    "kernel.largest_initramfs_mib",
+    script(_INITRAMFS_SIZES, reads=True, cache_key=INSTALLED),
+    lambda result: -(-max(map(host_text.integer, result.text.split()), default=0) // (1 << 20)),
 )
-"""The size of the largest initramfs in /boot, MiB; 0 without one."""
+"""The size of the largest initramfs in /boot, MiB, rounded up; 0 without one."""
 
 
 _BLOCKS = {
@@ -147,34 +131,34 @@ def _drm_modeset(result: Result) -> bool | None:
 
 
 drm_modeset = Fact("kernel.drm_modeset", script(_MODESET, reads=True, cache_key=INSTALLED), _drm_modeset)
-"""The option `modeset` of nvidia-drm in the files of modprobe.d and on the kernel command line; None where nothing
-gives it."""
+"""The option `modeset` of nvidia-drm in modprobe.d and on the kernel command line; None if it is not set."""
 
-_DRM_MODESET_LOADED = "cat /sys/module/nvidia_drm/parameters/modeset 2>/dev/null; :"
+drm_modeset_loaded: Fact[bool | None] = Fact(
+    "kernel.drm_modeset_loaded",
+    script("cat /sys/module/nvidia_drm/parameters/modeset 2>/dev/null; :", reads=True),
+    lambda result: _SWITCH[result.text.strip().lower()] if result.text.strip() else None,
+)
+"""Whether nvidia-drm is loaded with modeset; None if it is not loaded."""
 
 
-def _drm_modeset_loaded(result: Result) -> bool | None:
-    word = result.text.strip().lower()
-    return _SWITCH[word] if word else None
+def _loaded(result: Result) -> frozenset[str]:
+    if result.code != 0 or not result.text.startswith("Module"):
+        raise ValueError(result.error_text or "no table of modules")
+    return frozenset(line.split()[0] for line in result.lines[1:] if line.strip())
 
-
-drm_modeset_loaded = Fact("kernel.drm_modeset_loaded", script(_DRM_MODESET_LOADED, reads=True), _drm_modeset_loaded)
-"""Whether nvidia-drm is loaded with modeset; None when it is not loaded."""
 
 loaded_modules = Fact("kernel.loaded_modules", command("lsmod", reads=True), _loaded)
 
-
 TRIAL_WORDS = lazy_re.compile(r" panic=60 rigwright\.trial=([\w.-]{1,64}) systemd\.wants=rigwright-trial\.service$")
-"""The end of the command line of a boot that is tried once: rigwright's own words, which the next boot no longer
-has."""
+"""The words that rigwright adds at the end of the command line of a boot that is tried once."""
 
-
-def _command_line(result: Result) -> str:
-    return TRIAL_WORDS.sub("", said(result).strip())
-
-
-command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline", reads=True), _command_line, kept=whole)
-"""The kernel command line, without the words that rigwright adds to a boot that is tried once."""
+command_line = Fact(
+    "kernel.command_line",
+    command("cat", "/proc/cmdline", reads=True),
+    lambda result: TRIAL_WORDS.sub("", output(result)),
+    kept=whole,
+)
+"""The kernel command line, without TRIAL_WORDS."""
 
 _BUILD_LOG = """
 for log in $(ls -t /var/lib/dkms/nvidia*/*/build/make.log /var/lib/dkms/nvidia*/*/"$1"/*/log/make.log 2>/dev/null); do tail -n 60 "$log"; exit; done; :
@@ -188,12 +172,11 @@ def build_log(kernel: str) -> Fact[str]:
 
 def built(kernel: str) -> Fact[datetime.date | None]:
     """The build date of a kernel: the modification date of its image, which dpkg preserves; None without an image."""
-
-    def parse(result: Result) -> datetime.date | None:
-        return datetime.date.fromisoformat(result.text.strip()) if result.text.strip() else None
-
-    text = 'release=$1; [ -e "/boot/vmlinuz-$release" ] && date -u -r "/boot/vmlinuz-$release" +%F; :'
-    return Fact(f"kernel.built({kernel})", script(text, kernel), parse)
+    return Fact(
+        f"kernel.built({kernel})",
+        script('release=$1; [ -e "/boot/vmlinuz-$release" ] && date -u -r "/boot/vmlinuz-$release" +%F; :', kernel),
+        lambda result: datetime.date.fromisoformat(result.text.strip()) if result.text.strip() else None,
+    )
 
 
 def _newest(result: Result) -> str:

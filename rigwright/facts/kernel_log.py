@@ -30,19 +30,19 @@ dmesg >/dev/null 2>&1 || { echo "neither journalctl -k nor dmesg has a kernel lo
 """
 
 
-LONGEST_LINE = 2000
-"""Characters of a line that are kept. The kernel's own lines have 1000 at most."""
+_LONGEST_LINE = 2000
+"""Characters of a line that are kept. The kernel's own lines have at most 1000."""
 
 
 def _kernel(result: Result) -> tuple[str, ...]:
     if result.error_text and not result.stdout:
         raise Unavailable(host_text.lines(result.error_text)[-1])
-    return tuple(line[:LONGEST_LINE] for line in result.lines)
+    return tuple(line[:_LONGEST_LINE] for line in result.lines)
 
 
 kernel = Fact("kernel_log.kernel", script(_SCRIPT, timeout_s=60, reads=True), _kernel)
 """The kernel log lines of this boot: the first 200 about the IOMMU, then, oldest first, the newest 4000 about GPUs,
-modules and hung tasks and the newest 500 about memory errors, machine checks and accesses that the IOMMU refused."""
+modules and hung tasks, and the newest 500 about memory errors, machine checks and accesses refused by the IOMMU."""
 
 
 class XidLine(Struct, frozen=True):
@@ -63,34 +63,26 @@ _XID = lazy_re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-
 
 def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The Xids in kernel log lines, in order, without the SXids of NVSwitches."""
-    matches = ((_XID.search(line), line) for line in lines if "Xid" in line)
-    return tuple(
-        XidLine(
-            bus_id(f"{match[1]}.{match[2] or 0}"), host_text.integer(match[3]), line[match.start() :], _minute(line)
-        )
-        for match, line in matches
-        if match
-    )
-
-
-def _minute(line: str) -> str:
-    match = _MINUTE.match(line)
-    return f"{match[1]} {match[2]}" if match else ""
+    found = []
+    for line in lines:
+        if "Xid" in line and (match := _XID.search(line)):
+            minute = " ".join(date.groups()) if (date := _MINUTE.match(line)) else ""
+            at, code = bus_id(f"{match[1]}.{match[2] or 0}"), host_text.integer(match[3])
+            found.append(XidLine(at, code, line[match.start() :], minute))
+    return tuple(found)
 
 
 def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The fatal SXids of NVSwitches in kernel log lines, in order."""
-    matches = ((_FATAL_SXID.search(line), line) for line in lines if "SXid" in line)
     return tuple(
         XidLine(bus_id(match[1]), host_text.integer(match[2]), line[match.start() :])
-        for match, line in matches
-        if match
+        for line in lines
+        if "SXid" in line and (match := _FATAL_SXID.search(line))
     )
 
 
 class HardwareError(Struct, frozen=True):
-    """An error of the main memory (`of_memory`), or a machine check. `part`: the memory module or the processor, "" if
-    unknown."""
+    """An error of the main memory, or a machine check. `part`: the memory module or the processor, "" if unknown."""
 
     of_memory: bool
     corrected: bool
@@ -100,17 +92,15 @@ class HardwareError(Struct, frozen=True):
 
 _EDAC = lazy_re.compile(r"EDAC MC\d+: \d+ (CE|UE)\b(?:.*? on (\S+))?")
 _UNCORRECTED_BIT = 61
-"""The bit of a machine check's status that is set if the error was not corrected (Intel's manual,
-IA32_MCi_STATUS.UC)."""
+"""The bit of a machine check's status for an error that was not corrected (Intel's manual, IA32_MCi_STATUS.UC)."""
 _MACHINE_CHECK = lazy_re.compile(
     r"\[Hardware Error\]: (?:(CPU \d+): Machine Check\b.*? Bank \d+: ([0-9a-f]{16})|(Corrected|Uncorrected|Deferred|System Fatal)\b)"
 )
 
 
 def hardware_errors(lines: tuple[str, ...]) -> tuple[HardwareError, ...]:
-    """The errors of the main memory and the machine checks in kernel log lines, in order.
-
-    The forms are those of the EDAC drivers, of the machine check handler, and of its decoder for AMD processors."""
+    """The errors of the main memory and the machine checks in kernel log lines, in order, as the EDAC drivers, the
+    machine check handler and its decoder for AMD processors print them."""
     errors = []
     for line in lines:
         if "EDAC MC" in line and (match := _EDAC.search(line)):
@@ -123,7 +113,7 @@ def hardware_errors(lines: tuple[str, ...]) -> tuple[HardwareError, ...]:
 
 
 class IommuFault(Struct, frozen=True):
-    """An access of a device that the IOMMU refused. `bus_id`: 0000:3b:00.0, "" if the line names none."""
+    """An access of a device that the IOMMU refused. `bus_id`: 0000:3b:00.0, "" if unknown."""
 
     bus_id: str
     text: str
@@ -135,11 +125,11 @@ _INTEL_FAULT = lazy_re.compile(rf"DMAR: \[(?:DMA|INTR)[^\]]{{0,40}}\] Request de
 
 
 def iommu_faults(lines: tuple[str, ...]) -> tuple[IommuFault, ...]:
-    """The accesses that the IOMMU of an AMD or Intel processor refused in kernel log lines, in order."""
+    """The accesses that the IOMMU of an AMD or Intel processor refused, from kernel log lines, in order."""
     faults = []
     for line in lines:
-        named = "AMD-Vi: " in line or "DMAR: " in line  # most lines are none, and a search takes ten times as long
-        if named and (match := _AMD_FAULT.search(line) or _INTEL_FAULT.search(line)):
+        about = "AMD-Vi: " in line or "DMAR: " in line  # ten times as fast as a search
+        if about and (match := _AMD_FAULT.search(line) or _INTEL_FAULT.search(line)):
             place = next((part for part in match.groups() if part), "")
             full = place if place.count(":") != 1 else f"0000:{place}"
             faults.append(IommuFault(bus_id(full) if full else "", line[match.start() :]))

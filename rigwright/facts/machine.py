@@ -26,10 +26,7 @@ class Display(Struct, frozen=True):
 
 class Machine(Struct, frozen=True):
     """`memory_mib` is the kernel's MemTotal, less than the sum of the modules. `modules`: SLOT SIZE of each installed
-    module.
-
-    `modules` and `displays` are None if lshw is not installed.
-    """
+    module. `modules` and `displays` are None if lshw is not installed."""
 
     memory_mib: int
     sockets: int
@@ -42,7 +39,7 @@ _NOT_NEEDED = (
     "abi cpuid cpuinfo device-tree fb graphics ide input isapnp mmc mounts network nvme parisc partitions pcmcia pcmcialegacy "
     "scsi sound spd usb vio virtio"
 )
-"""Tests of lshw for other classes than display and memory; on a server with many disks they take most of its time."""
+"""The tests of lshw for other classes; on a server with many disks they take most of its time."""
 
 _SCRIPT = f"""
 awk '/^MemTotal:/ {{print $2}}' /proc/meminfo
@@ -55,14 +52,16 @@ exec lshw -quiet -class display -class memory {" ".join(f"-disable {name}" for n
 
 def _machine(result: Result) -> Machine:
     memory, sockets, threads, *rest = result.text.split("\n", 3)
-    nodes = _nodes(rest[0]) if rest and rest[0].strip() else None
-    return Machine(
-        host_text.integer(memory) // 1024,
-        host_text.integer(sockets),
-        host_text.integer(threads),
-        None if nodes is None else tuple(sorted(_modules(nodes))),
-        None if nodes is None else tuple(_display(node) for node in nodes if node.get("class") == "display"),
-    )
+    modules, displays = None, None
+    if rest and rest[0].strip():
+        nodes = _nodes(rest[0])
+        # lshw lists memory banks; empty ones have no size
+        banks = [node for node in nodes if str(node.get("id", "")).startswith("bank") and node.get("size")]
+        named = [(one_line(str(bank.get("slot") or bank["id"])), host_text.integer(bank["size"])) for bank in banks]
+        modules = tuple(sorted(f"{slot} {size >> 20} MiB" for slot, size in named))
+        displays = tuple(_display(node) for node in nodes if node.get("class") == "display")
+    kib, socket_count, thread_count = map(host_text.integer, (memory, sockets, threads))
+    return Machine(kib // 1024, socket_count, thread_count, modules, displays)
 
 
 def _nodes(text: str) -> list[dict[str, Any]]:
@@ -76,14 +75,6 @@ def _nodes(text: str) -> list[dict[str, Any]]:
     return nodes
 
 
-def _modules(nodes: list[dict[str, Any]]) -> list[str]:
-    """A line for each memory module. lshw lists banks; empty ones have no size."""
-    banks = [node for node in nodes if str(node.get("id", "")).startswith("bank") and node.get("size")]
-    return [
-        f"{one_line(str(node.get('slot') or node['id']))} {host_text.integer(node['size']) >> 20} MiB" for node in banks
-    ]
-
-
 def _display(node: dict[str, Any]) -> Display:
     product, vendor = (one_line(str(node.get(key) or "")) for key in ("product", "vendor"))
     address = str(node.get("businfo") or node.get("handle") or "").partition("@")[2]
@@ -91,20 +82,18 @@ def _display(node: dict[str, Any]) -> Display:
 
 
 def _lasting(machine: Machine) -> dict[str, object]:
-    """The part for the history: memory in whole GiB, because kernels reserve different amounts; no displays, which
-    depend on the driver."""
-    counted = {"sockets": machine.sockets, "threads": machine.threads, "modules": machine.modules}
-    return {"memory_gib": round(machine.memory_mib / 1024), **counted}
+    """The part for the history: memory in GiB, because kernels reserve different amounts; no displays, which depend on
+    the driver."""
+    memory_gib = round(machine.memory_mib / 1024)
+    return {"memory_gib": memory_gib, **{name: getattr(machine, name) for name in ("sockets", "threads", "modules")}}
 
 
 machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60, reads=True, cache_key=DEVICES), _machine, kept=_lasting)
 
 
 class Past(Struct, frozen=True):
-    """A host in its last good run: memory, processors, GPUs, and the temperature of each GPU under load.
-
-    `modules`: SLOT SIZE of each memory module. `gpus`: BUS_ID DEVICE_ID of each. `loaded_c`: degrees Celsius by UUID.
-    """
+    """A host in its last good run. `modules`: SLOT SIZE of each memory module. `gpus`: BUS_ID DEVICE_ID of each.
+    `loaded_c`: the temperature of each GPU under load, degrees Celsius by UUID."""
 
     memory_mib: int
     sockets: int
@@ -116,7 +105,4 @@ class Past(Struct, frozen=True):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Past:
         """The instance whose fields have these values as JSON types."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        return cls(**fields)
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

@@ -21,8 +21,8 @@ Transparent = Literal["always", "madvise", "never"]
 
 
 class HugePages(Struct, frozen=True):
-    """`total` reserved pages of `size_kib`; `memory_kib`: all memory. `transparent`: when the kernel makes huge pages
-    by itself, None if it cannot."""
+    """`total` reserved pages of `size_kib`; `memory_kib`: all memory. `transparent`: the mode of transparent huge
+    pages, None if the kernel has none."""
 
     memory_kib: int
     size_kib: int
@@ -47,14 +47,12 @@ def _pages(result: Result) -> HugePages:
 
 
 huge_pages = Fact("memory.huge_pages", script(_SCRIPT, reads=True), _pages)
-"""The huge pages that are reserved, and the mode of transparent ones."""
 
 
 class Module(Struct, frozen=True):
-    """A slot for a memory module. `size_mib`: 0 for an empty slot. `rated_mt_s` is the highest speed that the module
-    can have, `speed_mt_s` the one that the firmware set, both in megatransfers a second; None where the firmware does
-    not say. `channel`: as the names of the slots tell it (CPU0 A), "" where they do not; SMBIOS itself has no field for
-    it."""
+    """A slot for a memory module. `size_mib`: 0 for an empty slot. `rated_mt_s`: the highest speed of the module,
+    `speed_mt_s` the configured one, megatransfers per second; None if unknown. `channel`: from the name of the slot
+    (CPU0 A), because SMBIOS has no field for it; "" if unknown."""
 
     slot: str
     size_mib: int
@@ -65,7 +63,7 @@ class Module(Struct, frozen=True):
 
 TABLE = "/sys/firmware/dmi/tables/DMI"
 TABLE_BYTES = 256 << 10
-"""The most of the firmware's table that is read; tables of servers have 10 to 30 KiB."""
+"""The most bytes of the table that are read; tables of servers have 10 to 30 KiB."""
 _READ = f"""
 if [ ! -e {TABLE} ]; then echo absent
 elif [ ! -r {TABLE} ]; then echo denied
@@ -78,14 +76,14 @@ _READ_ONLY = (0x08, 0x09, 0x0A, 0x0B, 0x0C)
 
 
 def _modules(result: Result) -> tuple[Module, ...] | None:
-    said = result.text.strip()
-    if said == "absent":
+    text = result.text.strip()
+    if text == "absent":
         return None
-    if said == "denied":
+    if text == "denied":
         raise _unreadable("not even root may read it")
     try:
         packed = zlib.decompressobj(31)
-        table = packed.decompress(base64.b64decode(said, validate=True), TABLE_BYTES + 1)
+        table = packed.decompress(base64.b64decode(text, validate=True), TABLE_BYTES + 1)
     except (zlib.error, ValueError) as error:
         raise _unreadable(f"its copy came damaged ({error})") from None
     if len(table) > TABLE_BYTES:
@@ -94,20 +92,17 @@ def _modules(result: Result) -> tuple[Module, ...] | None:
         raise _unreadable(f"its copy breaks off after {len(table)} bytes")
     if not table:
         raise _unreadable("it is empty, or reading it failed")
-    found = (_module(body, texts) for kind, body, texts in _structures(table) if kind == _DEVICE)
-    return tuple(module for module in found if module is not None)
+    modules = (_module(body, texts) for kind, body, texts in _structures(table) if kind == _DEVICE)
+    return tuple(module for module in modules if module is not None)
 
 
 def _unreadable(why: str) -> Unreadable:
-    return Unreadable(
-        f"memory.modules: {TABLE}: {why}; expected a whole table of the firmware",
-        "sudo dmidecode -t memory, which shows what can be read",
-    )
+    reason = f"memory.modules: {TABLE}: {why}; expected a whole table of the firmware"
+    return Unreadable(reason, "sudo dmidecode -t memory, which shows what can be read")
 
 
 def _structures(table: bytes) -> Iterator[tuple[int, bytes, list[str]]]:
-    """The type, the formatted part and the texts of each structure, up to the end of the table. Raises Unreadable for
-    what is no structure."""
+    """The type, the formatted part and the texts of each structure. Raises Unreadable for a damaged one."""
     at = 0
     while at + 4 <= len(table) and table[at:].strip(b"\0"):
         kind, length = table[at], table[at + 1]
@@ -122,18 +117,14 @@ def _structures(table: bytes) -> Iterator[tuple[int, bytes, list[str]]]:
 
 
 def _module(body: bytes, texts: list[str]) -> Module | None:
-    """A module or an empty slot; None for one that is no memory of the system."""
-    (size,) = _field(body, 0x0C, "<H")
-    if size in (None, 0xFFFF) or (len(body) > 0x12 and body[0x12] in _READ_ONLY):
+    """A module or an empty slot; None for a device that is not main memory."""
+    size = _field(body, 0x0C, "<H")
+    if size in (None, 0xFFFF) or _field(body, 0x12, "<B") in _READ_ONLY:
         return None
-    mib = _field(body, 0x1C, "<I")[0] or 0 if size == 0x7FFF else (size & 0x7FFF) >> 10 if size & 0x8000 else size
-    slot, bank = _text(body, 0x10, texts), _text(body, 0x11, texts)
+    mib = _field(body, 0x1C, "<I") if size == 0x7FFF else (size & 0x7FFF) >> 10 if size & 0x8000 else size
+    numbers = [_field(body, at, "<B") or 0 for at in (0x10, 0x11)]
+    slot, bank = (texts[number - 1][:40].strip() if 0 < number <= len(texts) else "" for number in numbers)
     return Module(slot or "?", mib or 0, _speed(body, 0x15, 0x54), _speed(body, 0x20, 0x58), _channel(slot, bank))
-
-
-def _text(body: bytes, at: int, texts: list[str]) -> str:
-    number = body[at] if len(body) > at else 0
-    return texts[number - 1][:40].strip() if 0 < number <= len(texts) else ""
 
 
 _CHANNEL = lazy_re.compile(
@@ -146,30 +137,28 @@ _CONTROLLER = lazy_re.compile(r"controller[ _-]?([0-9])", re.I)
 
 
 def _channel(slot: str, bank: str) -> str:
-    """The channel that the names of a slot and its bank tell, with its processor and controller if they name one; "" if
-    they name no channel."""
-    named = _CHANNEL.search(slot) or _CHANNEL.search(bank)
-    if not named:
+    """The processor, controller and channel in the names of a slot and its bank; "" without a channel."""
+    channel, controller, processor = (
+        pattern.search(slot) or pattern.search(bank) for pattern in (_CHANNEL, _CONTROLLER, _PROCESSOR)
+    )
+    if not channel:
         return ""
-    words = [(named[1] or named[2]).upper()]
-    for label, pattern in (("controller ", _CONTROLLER), ("CPU", _PROCESSOR)):
-        found = pattern.search(slot) or pattern.search(bank)
-        words = [f"{label}{found[1]}", *words] if found else words
-    return " ".join(words)
+    words = [f"CPU{processor[1]}"] if processor else []
+    words += [f"controller {controller[1]}"] if controller else []
+    return " ".join([*words, (channel[1] or channel[2]).upper()])
 
 
 def _speed(body: bytes, at: int, extended: int) -> int | None:
-    (speed,) = _field(body, at, "<H")
-    if speed == 0xFFFF:
-        (speed,) = _field(body, extended, "<I")
+    speed = _field(body, at, "<H")
+    speed = _field(body, extended, "<I") if speed == 0xFFFF else speed
     return speed if speed and speed < 100_000 else None
 
 
-def _field(body: bytes, at: int, form: str) -> tuple[int | None]:
-    """The number at that offset; None where the structure is of an older version and ends before it."""
-    return struct.unpack_from(form, body, at) if at + struct.calcsize(form) <= len(body) else (None,)
+def _field(body: bytes, at: int, form: str) -> int | None:
+    """The number at an offset; None if the structure is of an older version and ends before it."""
+    return int(struct.unpack_from(form, body, at)[0]) if at + struct.calcsize(form) <= len(body) else None
 
 
 modules = Fact("memory.modules", script(_READ, reads=True, cache_key=DEVICES), _modules)
-"""The slots for memory modules, also the empty ones; () where the firmware describes none; None where the kernel shows
-no table of the firmware, as in containers. A table that cannot be read, or that is damaged, is Unreadable."""
+"""The slots for memory modules, also empty ones; () if the firmware describes none; None if the kernel shows no table
+of the firmware, as in containers. Unreadable if the table is damaged or cannot be read."""

@@ -1,10 +1,8 @@
-"""Asks a program of the host once for what several facts ask it for, and gives each fact the answer that it would have
-got alone.
+"""Merges the commands of several facts into one, and splits its answer into the answer that each command would give.
 
-A host starts a process for each question, and dpkg-query reads its whole database each time. So commands of a batch
-that differ only in what they ask for (packages, units, files) become one. How that is done stands beside each fact:
-`MERGER` in dpkg.py, systemd.py and files.py. An answer that cannot be split with certainty is not split: its commands
-then run as they are.
+Each command costs the host a process, and dpkg-query reads its whole database each time. Commands of a batch that
+differ only in their packages, units or files become one: `MERGER` in dpkg.py, systemd.py and files.py. If an answer
+cannot be split with certainty, its commands run one by one.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ from rigwright.facts.apt import dpkg
 
 MERGERS: tuple[Merger, ...] = (dpkg.MERGER, systemd.MERGER, files.MERGER)
 MOST = 60
-"""Commands in one; a program's answer has a limit."""
+"""Commands that become one; the length of an answer is limited."""
 _LONGEST_KEPT = 500_000
-"""Bytes of an answer whose parts are kept for other hosts."""
+"""Bytes of an answer that is split once for all hosts that give it."""
 
 
 class Merged(Struct, frozen=True):
@@ -34,16 +32,15 @@ class Merged(Struct, frozen=True):
     merger: Merger
 
     def answers(self, result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
-        """The answer of each of the commands at `numbers`; None for each that is then asked alone, also for all of a
-        text of another form."""
-        untold = [None] * len(commands)
+        """The answer of each command; None for a command that must run alone."""
+        unknown = [None] * len(commands)
         if result.stdout.count(b"\n") > host_text.LINES or result.cut:
-            return untold
+            return unknown
         split = _split if len(result.stdout) <= _LONGEST_KEPT else _split.__wrapped__
         try:
-            return split(self.merger, result, commands) or untold
+            return split(self.merger, result, commands) or unknown
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
-            return untold
+            return unknown
 
 
 @lru_cache(maxsize=48)  # hosts have equal packages, units and files
@@ -53,17 +50,15 @@ def _split(merger: Merger, result: Result, commands: tuple[Command, ...]) -> Seq
 
 @lru_cache(maxsize=8)
 def merged(commands: tuple[Command, ...]) -> tuple[Merged, ...]:
-    """The commands that each stand for several of the batch; a command is in one of them at most. The same for all
-    hosts of a run."""
-    found = []
+    """The merged commands of a batch; each command of the batch is in at most one of them."""
     kinds: dict[tuple[Merger, Hashable], list[int]] = {}
     for number, command in enumerate(commands):
         for merger in MERGERS:
             if command.reads and not command.stdin and not command.long and (kind := merger.kind(command)):
                 kinds.setdefault((merger, (kind, command.timeout_s, command.cache_key)), []).append(number)
-    for (merger, _), every in kinds.items():
-        for at in range(0, len(every), MOST):
-            numbers = tuple(every[at : at + MOST])
-            if len(numbers) > 1:
-                found.append(Merged(merger.together([commands[number] for number in numbers]), numbers, merger))
-    return tuple(found)
+    parts = ((merger, tuple(of[at : at + MOST])) for (merger, _), of in kinds.items() for at in range(0, len(of), MOST))
+    return tuple(
+        Merged(merger.together([commands[number] for number in numbers]), numbers, merger)
+        for merger, numbers in parts
+        if len(numbers) > 1
+    )

@@ -20,7 +20,7 @@ from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, command, script
 from rigwright.core.host_folders import STATE
 from rigwright.facts import Fact
-from rigwright.facts.run_recording import LISTED
+from rigwright.facts.apt.dpkg import LISTED
 
 OWN_PACKAGES = (
     LISTED

@@ -31,11 +31,6 @@ done; :
 """
 
 
-def _gpus(result: Result) -> tuple[PciGpu, ...]:
-    rows = _rows(result)
-    return tuple(PciGpu(at, device, driver) for at, kind, device, driver in rows if kind.startswith("0x03"))
-
-
 _ROW = lazy_re.compile(
     r"([0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]) (0x[0-9a-f]{6}) ([0-9a-f]{4})(?: ([\w-]{0,64}))?", re.ASCII
 )
@@ -43,24 +38,31 @@ _ROW = lazy_re.compile(
 
 def _rows(result: Result) -> list[tuple[str, str, str, str]]:
     """The bus id, the class, the device id and the driver of each device. Raises ValueError for another line."""
-    matches = [(_ROW.fullmatch(line), line) for line in result.lines]
-    if odd := next((line for match, line in matches if match is None), ""):
-        raise ValueError(f"{odd[:80]!r} is no PCI device")
-    return [(match[1], match[2], match[3], match[4] or "") for match, _ in matches if match]
+    rows = []
+    for line in result.lines:
+        match = _ROW.fullmatch(line)
+        if match is None:
+            raise ValueError(f"{line[:80]!r} is no PCI device")
+        rows.append((match[1], match[2], match[3], match[4] or ""))
+    return rows
 
 
-def no_gpu(where: str) -> HostError:
-    """The reason of Unavailable on a machine without an NVIDIA GPU."""
-    todo = "reseat it, check its power and Above 4G Decoding"
-    return HostError(where, "no NVIDIA GPU is on the PCI bus", "a GPU that lspci shows", todo)
-
-
-gpus = Fact("pci.gpus", script(_SCRIPT, reads=True), _gpus, kept=whole)
+def _gpus(result: Result) -> tuple[PciGpu, ...]:
+    rows = _rows(result)
+    return tuple(PciGpu(at, device, driver) for at, kind, device, driver in rows if kind.startswith("0x03"))
 
 
 def _switches(result: Result) -> tuple[str, ...]:
     return tuple(at for at, kind, _, _ in _rows(result) if kind.startswith("0x0680"))
 
 
-nvswitches = Fact("pci.nvswitches", script(_SCRIPT, reads=True), _switches, kept=whole)
+_DEVICES = script(_SCRIPT, reads=True)
+gpus = Fact("pci.gpus", _DEVICES, _gpus, kept=whole)
+nvswitches = Fact("pci.nvswitches", _DEVICES, _switches, kept=whole)
 """The bus ids of the NVSwitches. B200's NVSwitches are missing, because they are not NVIDIA bridges on the PCI bus."""
+
+
+def no_gpu(where: str) -> HostError:
+    """The error for a machine without an NVIDIA GPU."""
+    todo = "reseat it, check its power and Above 4G Decoding"
+    return HostError(where, "no NVIDIA GPU is on the PCI bus", "a GPU that lspci shows", todo)

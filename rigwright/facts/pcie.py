@@ -12,8 +12,7 @@ from msgspec import Struct
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unavailable
-from rigwright.facts.gpu.smi import XML
-from rigwright.facts.gpu.smi_xml import readings
+from rigwright.facts.gpu.smi import XML, readings
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of a link by its GT/s."""
@@ -30,11 +29,11 @@ class Link(Struct, frozen=True):
 
 
 class Function(Struct, frozen=True):
-    """A GPU, or a port above one. `above` is the port it is connected to, "" at a root port.
+    """A GPU, or a port above one. `above`: the port that it is connected to, "" for a root port.
 
-    `now` and `most` are None if the function has no PCIe link or no longer responds. `answers` is False for a GPU that
-    fell off the bus. `redirects`: ACS redirects peer requests to the root complex; None without ACS control. Errors are
-    AER's counts since boot; None if the kernel does not count.
+    `now`, `most`: the link; None without a link or an answer. `answers`: False for a GPU that fell off the bus.
+    `redirects`: ACS redirects peer requests to the root complex; None without ACS control. Errors: AER's counts since
+    boot; None if the kernel does not count.
     """
 
     address: str
@@ -93,11 +92,8 @@ done
 echo --; head -qc 2 -- $configs | od -An -v -tx1 -w2
 echo --; [ ! "$ports" ] || tail -vc +257 -- $ports | gzip -c1 | base64 -w0
 """
-"""Prints three parts: a row for each function; its first two bytes of configuration; for each port the bytes after the
-first 256.
-
-BAR1 is the row of `resource` after that of the registers, which are 64 bits wide on Hopper and then take two rows
-(IORESOURCE_MEM_64)."""
+"""Prints three parts: a row for each function; its first two bytes of configuration; each port's bytes after the first
+256. BAR1 is the row of `resource` after the registers, which take two rows if they are 64 bits wide (on Hopper)."""
 
 
 def _functions(result: Result) -> dict[str, Function]:
@@ -113,19 +109,14 @@ def _functions(result: Result) -> dict[str, Function]:
             raise ValueError(f"{len(words)} columns, not 12")
         address, above, clazz, vendor, device, *links, bar, corrected, uncorrected = words
         gone = head.split() == ["ff", "ff"] or links[1] in ("63", "255")
+        now, most = (None, None) if gone else (_link(*links[:2]), _link(*links[2:]))
+        region = [host_text.integer(word, 16) for word in bar.split()]
+        bar1_bytes = region[1] - region[0] + 1 if len(region) == 3 and region[1] else 0
+        errors = [host_text.integer(count) if count else None for count in (corrected, uncorrected)]
         functions[address] = Function(
-            address,
-            above,
-            clazz.startswith("0x03"),
-            f"{vendor[2:]}:{device[2:]}",
-            None if gone else _link(*links[:2]),
-            None if gone else _link(*links[2:]),
-            not gone,
-            _size(bar),
-            host_text.integer(corrected) if corrected else None,
-            host_text.integer(uncorrected) if uncorrected else None,
+            address, above, clazz.startswith("0x03"), f"{vendor[2:]}:{device[2:]}", now, most, not gone, bar1_bytes, *errors,
             _redirects(spaces.get(address, b"")),
-        )
+        )  # fmt: skip
     return functions
 
 
@@ -134,8 +125,7 @@ _SPACE = lazy_re.compile(rb"\n?==> /sys/[\w./:-]{1,500}/([0-9a-f:.]{7,16})/confi
 
 
 def _spaces(text: str) -> dict[str, bytes]:
-    """The extended configuration space (byte 256 on) of each port by its address; empty ones for a user who may not
-    read them."""
+    """The extended configuration space (byte 256 on) of each port by its address; empty without the right to read."""
     if not text:
         return {}
     try:
@@ -157,26 +147,21 @@ def _link(speed: str, width: str) -> Link | None:
     return Link(GENERATIONS[float(gt_s[1])], host_text.integer(width))
 
 
-def _size(row: str) -> int:
-    """The size in bytes of a region in sysfs' `resource`; 0 for an empty row."""
-    words = [host_text.integer(word, 16) for word in row.split()]
-    return words[1] - words[0] + 1 if len(words) == 3 and words[1] else 0
-
-
 _ACS = 0x000D
+"""The id of the capability ACS; its control word is at offset 6 (PCIe base specification, 7.7.11)."""
 _SOURCE_VALID_AND_REDIRECT = 0b101
 
 
 def _redirects(space: bytes) -> bool | None:
     """Whether ACS redirects peer requests, from the extended configuration space; None without ACS."""
-    at, left = 0, 64
-    while left and at + 8 <= len(space):
-        (header,) = struct.unpack_from("<I", space, at)
+    at = 0
+    for _ in range(64):  # a list of capabilities may have a cycle
+        if at < 0 or at + 8 > len(space):
+            return None
+        header, control = struct.unpack_from("<I2xH", space, at)
         if header & 0xFFFF == _ACS:
-            return struct.unpack_from("<H", space, at + 6)[0] & _SOURCE_VALID_AND_REDIRECT == _SOURCE_VALID_AND_REDIRECT  # type: ignore[no-any-return]
-        at, left = (header >> 20) - 256, left - 1
-        if at < 0:
-            break
+            return bool(control & _SOURCE_VALID_AND_REDIRECT == _SOURCE_VALID_AND_REDIRECT)
+        at = (header >> 20) - 256
     return None
 
 
@@ -193,5 +178,4 @@ def _states(result: Result) -> dict[str, int]:
 
 
 states = Fact("pcie.states", XML, _states)
-"""The performance state of each GPU by bus id: 0 under load, 8 or higher at idle, when the link is slower too; {}
-without a driver."""
+"""The performance state of each GPU by bus id: 0 under load, 8 or more at idle, with a slower link; {} without a driver."""

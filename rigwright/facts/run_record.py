@@ -23,9 +23,25 @@ from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
 from rigwright.facts import Fact
+from rigwright.facts.apt.dpkg import LISTED
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import Gpu, Locks
-from rigwright.facts.run_recording import KEEP, LISTED, LISTS, TEXTS
+
+LISTS = (f"{STATE}/files", f"{STATE}/holds", f"{STATE}/packages")
+"""rigwright's own lists of what it put on the host."""
+
+TEXTS = "about packages automatic units gpus locks"
+"""The files of a record whose digests are in it."""
+
+STATE_OF = r"""
+state() {  # FILE PATH: KIND MODE OWNER SHA256 PATH of what stands there
+  if [ -L "$1" ]; then printf 'link\t777\t%s\t%s\t%s\n' "$(stat -c %u:%g -- "$1")" "$(readlink -- "$1" | sha256sum | cut -c 1-64)" "$2"
+  elif [ -f "$1" ]; then printf 'file\t%s\t%s\t%s\n' "$(stat --printf '%a\t%u:%g' -- "$1")" "$(sha256sum <"$1" | cut -c 1-64)" "$2"
+  elif [ -e "$1" ]; then printf 'other\t-\t-\t-\t%s\n' "$2"
+  else printf 'absent\t-\t-\t-\t%s\n' "$2"; fi
+}
+"""
+"""Shell function: `state FILE PATH` prints KIND MODE OWNER SHA256 PATH of what is there."""
 
 MOST_RUNS, MOST_WRITTEN, MOST_MOVED, MOST_UNITS = 200, 2000, 5000, 200
 """Runs, files, packages and units of an answer. The host's scripts print no more runs, files and units."""
@@ -186,7 +202,7 @@ since() {  # NUMBER: the runs from that number on, the first one first
 }
 """
 _FILES = (
-    KEEP
+    STATE_OF
     + _EACH
     + _SINCE
     + """

@@ -1,19 +1,17 @@
-"""Scratch directories of a host, in /var/cache/rigwright: what a fact needs for the length of a run, such as private
-package lists.
+"""Scratch directories of a host in /var/cache/rigwright, for files that facts need during a run, such as package lists.
 
-Each directory has a lock, which a script holds while it uses the directory, and a mark of each run that used it. The
-end of a run removes its mark, the marks of runs that have ended without that, and the directory when it has no mark
-left.
+A script locks the directory that it uses, and leaves a mark of its run in it. At its end a run removes its marks, those
+of runs that have ended early, and directories without a mark.
 """
 
 from __future__ import annotations
 
-from rigwright.core.command import Command, Result, script
+from rigwright.core.command import Command, script
 from rigwright.facts import Fact
 
 FOLDER = "/var/cache/rigwright"
 MARK_MINUTES = 1440
-"""The age from which a mark counts as left by a run that has ended, wherever its controller is."""
+"""The age of a mark from which its run counts as ended."""
 
 USE = f"""
 scratch() {{
@@ -30,8 +28,8 @@ scratch() {{
   return 1
 }}
 """
-"""Shell function: `scratch NAME` makes that directory, sets `d` to its path, holds its lock and marks it as used by
-this run. A directory that another run has removed meanwhile is made again."""
+"""Shell function: `scratch NAME` makes that directory, sets `d` to its path, locks it and marks it as used by this run.
+A directory that another run removes meanwhile is made again."""
 
 _TIDY = f"""
 mine=$1; shift
@@ -57,21 +55,13 @@ exit 0
 """
 
 _LEFT = f'for d in {FOLDER}/*; do [ -e "$d" ] && {{ echo left; exit; }}; done; :'
+left: Fact[bool] = Fact("scratch.left", script(_LEFT, reads=True), lambda result: bool(result.stdout))
+"""Whether the host has scratch directories of any run."""
 
 
-def _left(result: Result) -> bool:
-    return bool(result.stdout)
+def tidy(run_id: str, ended: tuple[str, ...] = ()) -> Command:
+    """The command that removes the marks of a run and of owners that have `ended`, and directories without a mark.
 
-
-left: Fact[bool] = Fact("scratch.left", script(_LEFT, reads=True), _left)
-"""Whether the host has scratch directories: of this run, of another one, or of one that ended early."""
-
-
-def tidied(run_id: str, ended: tuple[str, ...] = ()) -> Command:
-    """The command that removes the mark of a run and of the owners that have `ended`, and the directories without a
-    mark.
-
-    It prints the owners whose marks stay. It waits 20 s for a script that
-    uses a directory, and then leaves the directory for the next run.
+    It prints the owners whose marks stay. It waits 20 s for a directory that is in use, and then leaves it.
     """
     return script(_TIDY, run_id, *ended, timeout_s=60)

@@ -33,7 +33,7 @@ if [ -f "$certificate" ] && command -v mokutil >/dev/null; then echo "state $(mo
 """
 
 KeyState = Literal["enrolled", "staged", "blocked", "none"]
-_SAID: tuple[tuple[str, KeyState], ...] = (
+_STATES: tuple[tuple[str, KeyState], ...] = (
     ("MokX deletion request", "blocked"),
     ("MokX enrollment request", "blocked"),
     ("already in MokListX", "blocked"),
@@ -46,16 +46,15 @@ _SAID: tuple[tuple[str, KeyState], ...] = (
     ("kernel trusted keyring", "enrolled"),
     ("is not enrolled", "none"),
 )
-"""What `mokutil --test-key` says (mokutil 0.6.0), and what it means."""
+"""What `mokutil --test-key` prints (mokutil 0.6.0), and the state of the key."""
 
 
 class SigningKey(Struct, frozen=True):
     """The paths of the key and the certificate with which DKMS signs, from its configuration or its defaults.
 
-    `made`: both files exist. `lacks`: of mokutil and openssl those that are not installed. `state`: enrolled; staged,
-    that is, to be confirmed at the console at the next boot; blocked, or to be deleted, by its owner; none.
-    `without_manager`: directories of the EFI partition with a shim and without MokManager (mmx64.efi); a shim that
-    finds a request there and no MokManager does not boot. `shim`: whether a shim was found.
+    `made`: both files exist. `lacks`: mokutil and openssl, if not installed. `state`: enrolled; staged (to be confirmed
+    at the console at the next boot); blocked or to be deleted by its owner; none. `without_manager`: directories of the
+    EFI partition with a shim but without MokManager (mmx64.efi), where a shim with a pending request does not boot.
     """
 
     key: str
@@ -75,23 +74,14 @@ def _key(result: Result) -> SigningKey:
     key, certificate = values["key"][0], values["certificate"][0]
     for path in (key, certificate):
         if not re.fullmatch(r"(?:/[\w.+-]+)+", path):
-            reason = f"DKMS signs with {path!r}, which is not a file with a fixed path"
-            raise Unreadable(
-                reason, "enrol that key yourself; then secure_boot: trusted in the inventory, for this host"
-            )
-    said = values.get("state", ["is not enrolled"])[0]
-    state = next((state for words, state in _SAID if words in said), None)
+            fix = "enrol that key yourself; then secure_boot: trusted in the inventory, for this host"
+            raise Unreadable(f"DKMS signs with {path!r}, which is not a file with a fixed path", fix)
+    message = values.get("state", ["is not enrolled"])[0]
+    state = next((state for words, state in _STATES if words in message), None)
     if state is None:
-        raise Unreadable(f"mokutil --test-key {certificate}: {said}", "sudo mokutil --sb-state, on the host")
-    return SigningKey(
-        key,
-        certificate,
-        "made" in values,
-        tuple(values.get("lacks", ())),
-        state,
-        "shim" in values,
-        tuple(dict.fromkeys(values.get("without", ()))),
-    )
+        raise Unreadable(f"mokutil --test-key {certificate}: {message}", "sudo mokutil --sb-state, on the host")
+    lacks, without_manager = tuple(values.get("lacks", ())), tuple(dict.fromkeys(values.get("without", ())))
+    return SigningKey(key, certificate, "made" in values, lacks, state, "shim" in values, without_manager)
 
 
 signing_key = Fact("secure_boot.signing_key", script(_KEY), _key)

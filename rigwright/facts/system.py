@@ -25,8 +25,8 @@ class OsRelease(Struct, frozen=True):
 
 def _os_release(result: Result) -> OsRelease:
     if result.code != 0:
-        said = host_text.lines(result.error_text)[-1] if result.error_text else "it printed nothing, also no error"
-        raise Unreadable(f"system.os_release: cat /etc/os-release failed (exit {result.code}): {said[:200]}")
+        reason = host_text.lines(result.error_text)[-1] if result.error_text else "it printed nothing, also no error"
+        raise Unreadable(f"system.os_release: cat /etc/os-release failed (exit {result.code}): {reason[:200]}")
     values: dict[str, str] = {}
     for line in result.lines:
         key, equals, value = line.partition("=")
@@ -40,7 +40,7 @@ def _os_release(result: Result) -> OsRelease:
     )
 
 
-def said(result: Result) -> str:
+def output(result: Result) -> str:
     """A command's output, stripped. Raises ValueError if the command failed or printed nothing."""
     word = result.text.strip()
     if result.code != 0 or not word:
@@ -48,40 +48,26 @@ def said(result: Result) -> str:
     return word
 
 
-os_release = Fact(
-    "system.os_release",
-    command("cat", "/etc/os-release", reads=True, cache_key=INSTALLED),
-    _os_release,
-    durable=True,
-    kept=whole,
-)
-architecture = Fact("system.architecture", command("uname", "-m", reads=True), said, durable=True, kept=whole)
-running_kernel = Fact("system.running_kernel", command("uname", "-r", reads=True), said, kept=whole)
-boot_id = Fact("system.boot_id", command("cat", "/proc/sys/kernel/random/boot_id", reads=True), said)
+_OS_RELEASE = command("cat", "/etc/os-release", reads=True, cache_key=INSTALLED)
+os_release = Fact("system.os_release", _OS_RELEASE, _os_release, durable=True, kept=whole)
+architecture = Fact("system.architecture", command("uname", "-m", reads=True), output, durable=True, kept=whole)
+running_kernel = Fact("system.running_kernel", command("uname", "-r", reads=True), output, kept=whole)
+boot_id = Fact("system.boot_id", command("cat", "/proc/sys/kernel/random/boot_id", reads=True), output)
 
-
-def _stripped(result: Result) -> str:
-    return result.text.strip()
-
-
-simulated = Fact(
-    "system.simulated", script("cat /etc/rigwright-lab 2>/dev/null; :", reads=True), _stripped, durable=True
-)
-
+_LAB = script("cat /etc/rigwright-lab 2>/dev/null; :", reads=True)
+simulated = Fact("system.simulated", _LAB, lambda result: result.text.strip(), durable=True)
+"""The name that the lab gives a simulated host; "" for a real one."""
 
 ROOM = ("/", "/boot", "/var", "/usr", "/run")
-"""The directories whose free room is known."""
-
-
-def _free(result: Result) -> dict[str, int]:
-    return {path: host_text.integer(line.split()[3]) for path, line in zip(ROOM, result.lines[1:], strict=True)}
-
-
-free_mib = Fact("system.free_mib", command("df", "-Pm", *ROOM, reads=True), _free)
-"""The free room of ROOM, MiB."""
+free_mib = Fact(
+    "system.free_mib",
+    command("df", "-Pm", *ROOM, reads=True),
+    lambda result: {path: host_text.integer(row.split()[3]) for path, row in zip(ROOM, result.lines[1:], strict=True)},
+)
+"""The free space of the file system of each directory of ROOM, MiB."""
 
 RUN_ROOM = "df -h /run; sudo du -xah /run | sort -h | tail shows what fills it; a reboot empties it"
-"""What a person does about a full /run: it is in memory, and no package manager cleans it."""
+"""The fix for a full /run: it is in memory, and no package manager cleans it."""
 
 
 class User(Struct, frozen=True):
@@ -109,24 +95,19 @@ def user(name: str) -> Fact[User | None]:
 def program(name: str) -> Fact[bool]:
     """Whether a program is on root's PATH."""
     text = 'PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; command -v -- "$1" >/dev/null && echo yes; :'
-    return Fact(
-        f"system.program({name})",
-        script(text, name, reads=True),
-        lambda result: result.text.strip() == "yes",
-    )
+    return Fact(f"system.program({name})", script(text, name, reads=True), lambda result: result.text.strip() == "yes")
 
 
-today = Fact(
-    "system.today", command("date", "+%F", reads=True), lambda result: datetime.date.fromisoformat(said(result))
-)
+_DATE = command("date", "+%F", reads=True)
+today = Fact("system.today", _DATE, lambda result: datetime.date.fromisoformat(output(result)))
 """The date of the host's clock, which may be wrong."""
 
-clock_s = Fact("system.clock_s", command("date", "+%s", reads=True), lambda result: host_text.integer(said(result)))
+clock_s = Fact("system.clock_s", command("date", "+%s", reads=True), lambda result: host_text.integer(output(result)))
 """The host's clock, seconds since 1970 in UTC."""
 
 
 class Board(Struct, frozen=True):
-    """The machine's names in its firmware; empty texts if the firmware has none (a virtual machine, a container)."""
+    """The machine's names in its firmware; "" where the firmware has none (a virtual machine, a container)."""
 
     vendor: str
     product: str
@@ -137,12 +118,13 @@ class Board(Struct, frozen=True):
 
 
 _FIRST_LINES = """
-for name; do
+for file; do
   line=
-  { IFS= read -r line <"/sys/class/dmi/id/$name"; } 2>/dev/null
-  printf '%s\n' "$line"
+  { IFS= read -r line <"$file"; } 2>/dev/null
+  printf '%s\\n' "$line"
 done
 """
+_DMI = "/sys/class/dmi/id"
 _BLANKS = ("to be filled by o.e.m.", "system product name", "system manufacturer", "default string", "not specified")
 
 
@@ -157,46 +139,30 @@ def _board(result: Result) -> Board:
     return Board(*("" if line.lower() in _BLANKS else line for line in lines))
 
 
-board = Fact(
-    "system.board", script(_FIRST_LINES, "sys_vendor", "product_name", "board_name", reads=True), _board, kept=whole
-)
+_NAMES = script(_FIRST_LINES, f"{_DMI}/sys_vendor", f"{_DMI}/product_name", f"{_DMI}/board_name", reads=True)
+board = Fact("system.board", _NAMES, _board, kept=whole)
 """The machine's names from DMI; placeholders of the manufacturer count as empty."""
 
 
 class Firmware(Struct, frozen=True):
-    """The machine's BIOS or UEFI; empty texts if unknown (a container). `date` in the manufacturer's format:
-    09/14/2021."""
+    """The machine's BIOS or UEFI; "" if unknown (a container). `date` in the manufacturer's format: 09/14/2021."""
 
     vendor: str
     version: str
     date: str
 
 
-def _firmware(result: Result) -> Firmware:
-    return Firmware(*_three(result.text))
+_BIOS = script(_FIRST_LINES, f"{_DMI}/bios_vendor", f"{_DMI}/bios_version", f"{_DMI}/bios_date", reads=True)
+firmware = Fact("system.firmware", _BIOS, lambda result: Firmware(*_three(result.text)), kept=whole)
 
-
-firmware = Fact(
-    "system.firmware",
-    script(_FIRST_LINES, "bios_vendor", "bios_version", "bios_date", reads=True),
-    _firmware,
+_IDENTITY = script(_FIRST_LINES, f"{_DMI}/product_uuid", f"{_DMI}/board_serial", "/etc/machine-id", reads=True)
+identity = Fact(
+    "system.identity",
+    _IDENTITY,
+    lambda result: MachineIdentity.read(*_three(result.text)),
+    durable=True,
     kept=whole,
 )
-
-_IDENTITY = """
-for file in /sys/class/dmi/id/product_uuid /sys/class/dmi/id/board_serial /etc/machine-id; do
-    line=
-    { IFS= read -r line <"$file"; } 2>/dev/null
-    printf '%s\\n' "$line"
-done
-"""
-
-
-def _identity(result: Result) -> MachineIdentity:
-    return MachineIdentity.read(*_three(result.text))
-
-
-identity = Fact("system.identity", script(_IDENTITY, reads=True), _identity, durable=True, kept=whole)
 """The identity of the machine. Without root only the machine-id is readable."""
 
 _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
@@ -217,14 +183,13 @@ cpu = Fact("system.cpu", script(_CPU, reads=True), _cpu, kept=whole)
 _CLOUD_INIT = (
     "command -v cloud-init >/dev/null && cloud-init status 2>/dev/null | sed -n 's/^status: *//p' | head -1; :"
 )
-cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT, reads=True), _stripped)
+cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT, reads=True), lambda result: result.text.strip())
 """The status of cloud-init: running, done, error, disabled; "" if it is not installed."""
 
 
 class LoginLimits(Struct, frozen=True):
-    """Soft limits; None: unlimited. `memlock_kib`, `nofile`: of a new session of the user who logs in.
-    `service_memlock_kib`, `service_nofile`: systemd's defaults for services. `most_nofile`: fs.nr_open, above which the
-    kernel refuses a limit."""
+    """Soft limits of a new session of the login user, and systemd's defaults for services; None: unlimited.
+    `most_nofile`: fs.nr_open, the highest limit that the kernel accepts."""
 
     memlock_kib: int | None
     nofile: int | None
@@ -242,17 +207,17 @@ cat /proc/sys/fs/nr_open
 """
 
 
-def _limit(word: str) -> int | None:
-    return None if word in ("unlimited", "infinity", str((1 << 64) - 1)) else host_text.integer(word)
+_UNLIMITED = ("unlimited", "infinity", str((1 << 64) - 1))
 
 
 def _login_limits(result: Result) -> LoginLimits:
     words = [line.strip() for line in result.lines if line.strip()]
     if len(words) != 5:
         raise ValueError(f"{len(words)} limits, not 5")
-    memlock, nofile, service_memlock, service_nofile = map(_limit, words[:4])
+    limits = [None if word in _UNLIMITED else host_text.integer(word) for word in words[:4]]
+    memlock_kib, nofile, service_memlock, service_nofile = limits
     service_kib = None if service_memlock is None else service_memlock >> 10
-    return LoginLimits(memlock, nofile, service_kib, service_nofile, host_text.integer(words[4]))
+    return LoginLimits(memlock_kib, nofile, service_kib, service_nofile, host_text.integer(words[4]))
 
 
 login_limits = Fact("system.login_limits", script(_LIMITS, reads=True), _login_limits)

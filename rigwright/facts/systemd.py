@@ -30,7 +30,7 @@ class Unit(Struct, frozen=True):
 
     @property
     def at_boot(self) -> str:
-        """`enabled` in words. systemd says `bad` of a unit whose file is gone and whose links are not."""
+        """`enabled` in words. systemd prints `bad` for a unit whose file is gone and whose links remain."""
         return {"": "not there", "bad": "its file is gone"}.get(self.enabled, self.enabled)
 
 
@@ -41,12 +41,12 @@ journalctl -q --no-pager -b -o cat -n 200 -u systemd-modules-load.service 2>/dev
 """
 
 
-def _module_load_errors(result: Result) -> tuple[str, ...]:
-    return tuple(one_line(line)[:200] for line in result.lines[:3])
-
-
-module_load_errors = Fact("systemd.module_load_errors", script(_MODULES_LOAD), _module_load_errors)
-"""What systemd-modules-load said about modules of NVIDIA that it could not load in this boot, three lines at most."""
+module_load_errors = Fact(
+    "systemd.module_load_errors",
+    script(_MODULES_LOAD),
+    lambda result: tuple(one_line(line)[:200] for line in result.lines[:3]),
+)
+"""The messages of systemd-modules-load about NVIDIA's modules that it could not load in this boot, at most three."""
 
 _FAILED = "systemctl list-units --plain --no-legend --state=failed 2>/dev/null | head -n 50; :"
 
@@ -57,7 +57,7 @@ def _failed(result: Result) -> tuple[str, ...]:
 
 
 failed: Fact[tuple[str, ...]] = Fact("systemd.failed", script(_FAILED, reads=True), _failed)
-"""The units that have failed, 50 at most: for them systemd calls the system degraded."""
+"""The units that have failed, at most 50."""
 
 
 STATES = """
@@ -71,8 +71,8 @@ while case $state in *MainPID=*) ;; *) ! :;; esac; do
 done
 [ $# = 0 ] || stat -L -c 'ctime %.9Z %n' -- "$@" 2>/dev/null; :
 """
-"""Prints the properties of units, the clock, the processes of units whose executable was deleted, and the times of
-change of files. The first word has the names of the units."""
+"""Prints the properties of units ($1), the clock, the processes of units whose executable was deleted, and the times
+of change of files."""
 
 
 def unit(name: str) -> Fact[Unit]:
@@ -98,13 +98,12 @@ class Running(Struct, frozen=True):
     @property
     def current(self) -> bool:
         """Whether the process is newer than its files; True for a unit that does not run."""
-        return not self.needs_reload and (
-            not self.active or (self.started_s >= self.newest_file_s and not self.deleted_executable)
-        )
+        newer = self.started_s >= self.newest_file_s and not self.deleted_executable
+        return not self.needs_reload and (newer or not self.active)
 
 
 def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
-    """Compares the start of a unit with the newest change of `files`. A clock that was set back gives stale."""
+    """Compares the start of a unit with the newest change of `files`. After a clock was set back, the unit is stale."""
 
     def parse(result: Result) -> Running:
         values = dict(line.split("=", 1) for line in result.lines if "=" in line)
@@ -121,10 +120,6 @@ def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
     return Fact(f"systemd.running({name})", script(STATES, name, *files, reads=True), parse)
 
 
-def _asks_for_unit(command: Command) -> bool:
-    return command.argv[2:4] == (STATES, "sh") and " " not in command.argv[4]
-
-
 def _together(commands: Sequence[Command]) -> Command:
     units = " ".join(command.argv[4] for command in commands)
     paths = dict.fromkeys(path for command in commands for path in command.argv[5:])
@@ -139,18 +134,18 @@ def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None
     lines = host_text.lines(rest.decode("utf-8", "replace"))
     answers = []
     for part, command in zip(parts, commands, strict=True):
-        paths = command.argv[5:]
         process = next((line[8:].decode() for line in part.split(b"\n") if line.startswith(b"MainPID=")), "")
-        own = [
-            line
-            for line in lines
-            if line.startswith(("now=", "up="))
-            or line == f"deleted={process}"
-            or (line.startswith("ctime ") and line.split(" ", 2)[2] in paths)
-        ]
-        text = "".join(f"{line}\n" for line in own)
+        text = ""
+        for line in lines:
+            ctime_of_own = line.startswith("ctime ") and line.split(" ", 2)[2] in command.argv[5:]
+            if ctime_of_own or line.startswith(("now=", "up=")) or line == f"deleted={process}":
+                text += f"{line}\n"
         answers.append(Result(0, part.strip(b"\n") + b"\n\n" + text.encode(), result.stderr))
     return answers
 
 
-MERGER = Merger(_asks_for_unit, _together, _split)
+def _kind(command: Command) -> bool:
+    return command.argv[2:4] == (STATES, "sh") and " " not in command.argv[4]
+
+
+MERGER = Merger(_kind, _together, _split)

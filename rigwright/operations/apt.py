@@ -17,6 +17,7 @@ from rigwright.facts.apt import sources as apt_sources
 from rigwright.facts.footprint import NOTE
 from rigwright.facts.own_packages import OWN_PACKAGES
 from rigwright.operations import file, operation
+from rigwright.operations._run_recording import APT_WORK
 
 FLAT = Word("/")
 """The suite of an archive without suites."""
@@ -45,7 +46,7 @@ update() {
 E: "*|"E: "*) echo "$said"; return 1;; esac
 }
 """
-_APT = OWN_PACKAGES + _APT.replace("@HOLDERS@", f"\n{dpkg.LOCK_HOLDERS}\n")
+_APT = OWN_PACKAGES + APT_WORK + _APT.replace("@HOLDERS@", f"\n{dpkg.LOCK_HOLDERS}\n")
 _INSTALL = """
 update || echo 'rigwright: some lists could not be read; going on with the others'
 apt() { apt-get -y -q $quiet --no-install-recommends --allow-downgrades --allow-change-held-packages "$@"; }

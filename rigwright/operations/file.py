@@ -16,8 +16,8 @@ from rigwright.core.templates.variables import Template
 from rigwright.facts import Facts
 from rigwright.facts.files import file
 from rigwright.facts.footprint import NOTE, ORIGINALS
-from rigwright.facts.run_recording import KEEP
 from rigwright.operations import operation
+from rigwright.operations._run_recording import KEEP
 
 ENTER = """
 enter() {  # FOLDER [make]: goes to a folder. A link counts only in a folder that no other user can change

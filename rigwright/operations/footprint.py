@@ -10,8 +10,8 @@ from rigwright.core.host_folders import RUNS, STATE
 from rigwright.facts import Facts, footprint, grub
 from rigwright.facts import systemd as units
 from rigwright.facts.footprint import ORIGINALS, OwnFile
-from rigwright.facts.run_recording import KEEP
 from rigwright.operations import apt, operation
+from rigwright.operations._run_recording import KEEP
 from rigwright.operations.file import ENTER
 from rigwright.operations.grub import update_grub
 

@@ -25,8 +25,8 @@ from rigwright.facts import systemd as units
 from rigwright.facts.boot import reboot_record
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu import mig as instances
-from rigwright.facts.gpu.gpus import EccMode
-from rigwright.facts.gpu.mig import PROGRAM, UNIT, MigMode
+from rigwright.facts.gpu.gpus import GpuMode
+from rigwright.facts.gpu.mig import PROGRAM, UNIT
 from rigwright.operations import file, operation
 from rigwright.operations import systemd as services
 from rigwright.operations.limits import PYNVML, pynvml
@@ -82,7 +82,7 @@ def ecc(
         yield reboot_change(why, "a boot with the wanted mode", timeout_s, same_boot=True)
 
 
-def _lost(where: str, name: str, mode: EccMode | MigMode) -> HostError:
+def _lost(where: str, name: str, mode: GpuMode) -> HostError:
     """The error for a GPU that is lost and is to have a mode."""
     fix = "sudo dmesg | grep -e NVRM -e Xid; a cold boot, then reseat it"
     return HostError(where, f"{name} cannot be reached: {mode.lost}", "a GPU that answers", fix)
@@ -137,7 +137,7 @@ def mig(
         of_unit = (files.file(PROGRAM), units.unit(UNIT), units.running(UNIT, _FILES))
         modes, program, unit, run, *_ = facts.all(instances.modes, *of_unit, *map(files.file, _FILES))
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
-    wanted: dict[MigMode, tuple[MigInstance, ...]] = {}
+    wanted: dict[GpuMode, tuple[MigInstance, ...]] = {}
     for mode in modes:
         layout = mig.of(*setting_names(models.get(mode.bus_id), mode.bus_id, mode.uuid, slots))
         if layout is None:
@@ -212,7 +212,7 @@ def _without_mig(name: str, able: Set[str]) -> HostError:
     return HostError("mig", f"{name} has no MIG", "an A30, A100, H100, H200, or a newer data centre board", fix)
 
 
-def _require_possible(facts: Facts, differing: list[MigMode], config: str, slots: dict[BusId, str] | None) -> None:
+def _require_possible(facts: Facts, differing: list[GpuMode], config: str, slots: dict[BusId, str] | None) -> None:
     """Raises HostError for a layout that the driver would refuse (`config` "": not known), and while GPUs are used."""
     refused = facts(instances.refused(config)) if config else {}
     for mode in differing:
@@ -226,7 +226,7 @@ def _require_possible(facts: Facts, differing: list[MigMode], config: str, slots
         raise HostError("mig", found, "idle GPUs", "end them; then run the same command again")
 
 
-def _mig_config(wanted: Mapping[MigMode, tuple[MigInstance, ...]], slots: Mapping[BusId, str] | None) -> str:
+def _mig_config(wanted: Mapping[GpuMode, tuple[MigInstance, ...]], slots: Mapping[BusId, str] | None) -> str:
     """The text of mig.json, which the program reads."""
     config: dict[str, object] = {
         "gpus": [rule(mode.bus_id, layout) for mode, layout in wanted.items() if mode.current is not None]

@@ -10,8 +10,7 @@ from rigwright.engine.gpu_use import gpu_users, mig_use
 from rigwright.facts import Unavailable, Unreadable
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu import mig
-from rigwright.facts.gpu.gpus import Process
-from rigwright.facts.gpu.mig import MigMode
+from rigwright.facts.gpu.gpus import GpuMode, Process
 from tests.host_runs import host_run
 
 OWN = (Process(1, "nvidia-persiste"), Process(2, "nv-fabricmanage"), Process(3, "nv-hostengine"))
@@ -49,6 +48,6 @@ def test_gpus_with_mig_on_are_named() -> None:
         run.store.known[mig.modes] = modes
         return mig_use(run)
 
-    split = [MigMode("", BusId(f"0000:0{n}:00.0"), "A100", n > 1, n > 1) for n in (1, 2, 3)]
+    split = [GpuMode("", BusId(f"0000:0{n}:00.0"), "A100", n > 1, n > 1) for n in (1, 2, 3)]
     assert use(tuple(split)) == "MIG is on on 0000:02:00.0 and 1 more"
     assert use(tuple(split[:1])) == use(Unavailable("nvidia-smi is not installed")) == ""

@@ -19,8 +19,8 @@ from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.facts import Fact, Unavailable, pci, system
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import ClockPair, Gpu, Process
+from rigwright.facts.nccl.document import Versions
 from rigwright.facts.nccl.load import LoadedGpu
-from rigwright.facts.nccl.p2p_test import Versions
 from rigwright.facts.own_programs import OwnProgram, at_work
 from rigwright.facts.pci import PciGpu
 from rigwright.features.limits_find import run as limits_sweep

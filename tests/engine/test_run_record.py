@@ -16,8 +16,8 @@ from rigwright.engine.apply import apply
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import Fact, Unreadable, parsed, run_record
-from rigwright.facts.run_recording import RECORD
 from rigwright.inventory.model import Host
+from rigwright.operations._run_recording import RECORD
 from tests.host_runs import host_run
 
 HOST = Host("box", (), {})

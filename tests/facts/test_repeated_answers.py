@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 
 from rigwright.core.command import Result
-from rigwright.facts.repeated_answers import FrozenDict, RepeatedAnswers, unchangeable
+from rigwright.facts.repeated_answers import FrozenDict, RepeatedAnswers, immutable
 
 
 class Fixed(Struct, frozen=True):
@@ -74,8 +74,8 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_only_what_cannot_be_changed_is_shared() -> None:
-    assert all(map(unchangeable, (1, "a", None, ("a", 1.5), frozenset("a"), Fixed("a"), FrozenDict({"a": Fixed("b")}))))
-    assert not any(map(unchangeable, ([], {}, set(), ("a", []), Fixed("a", []), Loose("a"), FrozenDict({"a": []}))))
+    assert all(map(immutable, (1, "a", None, ("a", 1.5), frozenset("a"), Fixed("a"), FrozenDict({"a": Fixed("b")}))))
+    assert not any(map(immutable, ([], {}, set(), ("a", []), Fixed("a", []), Loose("a"), FrozenDict({"a": []}))))
     answers = RepeatedAnswers()
     lists = [answers.parsed("name", lambda _: ["a"], answer("a")) for _ in range(4)]
     lists[0].append("b")

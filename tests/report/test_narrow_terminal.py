@@ -21,7 +21,8 @@ from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.report import HostReport, PlanResult
 from rigwright.facts.gpu.health import Card
-from rigwright.facts.nccl.p2p_test import CopyResult, Counts, Document, Grant, Pair, SendRecvResult, Versions
+from rigwright.facts.nccl.document import Versions
+from rigwright.facts.nccl.p2p_test import CopyResult, Counts, Document, Grant, Pair, SendRecvResult
 from rigwright.facts.nccl.p2p_test import Row as Scaled
 from rigwright.features.accept import table as accept
 from rigwright.features.explain import table as explain

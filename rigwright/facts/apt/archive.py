@@ -1,13 +1,10 @@
-"""Packages that apt could install. The host's own apt answers, with private sources, lists and pins; nothing is
-changed.
+"""Packages that apt could install, from the host's own apt with private sources, lists and pins, without any change.
 
-The private lists are a scratch directory (scratch.py), which the end of the run removes: the package lists only,
-without translations and sources, and one cache. The room for them is checked, and their size is limited. They are read
-again after ten minutes, and when the host's own lists or sources have changed since.
+The private lists are in a scratch directory (scratch.py): package lists and one cache, with limited size. They are
+fetched again after ten minutes, and after a change of the host's own lists or sources.
 
-NVIDIA's repository may be added to the private sources. Of the fetched key file only the key with the expected
-fingerprint is kept, and it is accepted only if the repository's InRelease has a valid signature by it (gpgv). Other
-keys of the file are trusted nowhere.
+NVIDIA's repository may be added to the private sources. Only the key with the expected fingerprint is taken from its
+key file, and only if the repository's InRelease has a valid signature by that key (gpgv).
 """
 
 from __future__ import annotations
@@ -27,8 +24,7 @@ from rigwright.facts.scratch import FOLDER, USE
 
 
 class Repository(Struct, frozen=True):
-    """A flat apt repository: its URL, the URL of its armored key, the key's fingerprint (40 hex digits, "" not
-    pinned)."""
+    """A flat apt repository, the URL of its armored key, and the key's fingerprint (40 hex digits; "" not pinned)."""
 
     url: str
     key_url: str
@@ -36,11 +32,9 @@ class Repository(Struct, frozen=True):
 
 
 class Version(Struct, frozen=True):
-    """One version of a package in a source. `transitional`: a package that only depends on another one; `brings`: the
-    driver branch of that one, "" if it is not named after a branch.
-
-    For a package of prebuilt kernel modules, `driver` is the release of the modules. `kernel` is the kernel release if
-    the package is for a whole flavour and depends on the newest kernel.
+    """One version of a package in a source. `transitional`: it only depends on another package; `brings`: the driver
+    branch in the name of that one, or "". For prebuilt kernel modules, `driver`: the release of the modules, and
+    `kernel`: the newest kernel release, if the package is for a whole flavour.
     """
 
     version: str
@@ -59,8 +53,7 @@ class Archive(Struct, frozen=True):
 
 
 LISTS_MIB = 200
-"""The room that the private lists need besides twice the size of the host's own ones, of which a new host may have
-none."""
+"""The space that the private lists need besides twice the size of the host's own, of which a new host may have none."""
 MOST_MIB = 2000
 """The largest size of the private lists."""
 
@@ -168,13 +161,9 @@ def offered(names: tuple[str, ...], repository: Repository | None = None) -> Fac
         madison, _, show = rest.partition("--show\n")
         return Archive(_versions(madison, show), _with_checksum(key))
 
-    asked = tuple(sorted(set(names)))
-    return Fact(
-        f"apt_archive.offered({','.join(asked)}){_from(repository)}",
-        script(_OFFERED, *_arguments(repository), "", *asked, timeout_s=300),
-        parse,
-        scratch=True,
-    )
+    words = sorted(set(names))
+    name = f"apt_archive.offered({','.join(words)}){_from(repository)}"
+    return Fact(name, script(_OFFERED, *_arguments(repository), "", *words, timeout_s=300), parse, scratch=True)
 
 
 def _with_checksum(armored: str) -> str:
@@ -210,40 +199,37 @@ def _unreadable(result: Result, repository: Repository | None) -> Unreadable:
     if match := re.search(r"^TOOLARGE (\d{1,9})$", error, re.MULTILINE):
         return Unreadable(f"the package lists of the host's sources have {match[1]} MiB; {MOST_MIB} MiB is the most")
     failure = failure_in(error)
-    if failure and repository and not any(word in error for word in ("NOINDEX", "BADKEY", "BADSIG")):
-        return Unreadable(f"{repository.url} cannot be read: {failure.found}", failure.fix)
+    own = bool(repository) and any(word in error for word in ("NOINDEX", "BADKEY", "BADSIG"))
     if failure:
-        return Unreadable(f"apt cannot read its sources: {failure.found}", failure.fix)
-    return Unreadable(_why(error, repository))
-
-
-def _why(error: str, repository: Repository | None) -> str:
-    if repository and "NOINDEX" in error:
-        folder = repository.url.removeprefix("file:")
-        return f"{folder} has no file Packages: cd {folder} && dpkg-scanpackages . > Packages (dpkg-dev has it)"
-    if repository and "BADKEY" in error:
-        signed = dict.fromkeys(error.split("BADKEY", 1)[1].split())
-        holds = " and ".join(signed) or "no key"
-        return f"the key file {repository.key_url} holds {holds}, not the expected key {repository.fingerprint}"
-    if repository and "BADSIG" in error:
-        return f"{repository.url} has no valid signature by the key {repository.fingerprint} of {repository.key_url}"
+        where = f"{repository.url} cannot be read" if repository and not own else "apt cannot read its sources"
+        return Unreadable(f"{where}: {failure.found}", failure.fix)
     message = host_text.lines(error)[-1] if error else "no message"
-    if repository and ("Download Failed" in error or "Failed" in error or "Could not" in error):
-        return f"{repository.url} cannot be reached: {message}"
-    return f"apt cannot read its sources: {message}"
+    if repository is None:
+        return Unreadable(f"apt cannot read its sources: {message}")
+    url, key_url, fingerprint = _arguments(repository)
+    if "NOINDEX" in error:
+        folder = url.removeprefix("file:")
+        fix = f"cd {folder} && dpkg-scanpackages . > Packages (dpkg-dev has it)"
+        return Unreadable(f"{folder} has no file Packages: {fix}")
+    if "BADKEY" in error:
+        keys = " and ".join(dict.fromkeys(error.split("BADKEY", 1)[1].split())) or "no key"
+        return Unreadable(f"the key file {key_url} holds {keys}, not the expected key {fingerprint}")
+    if "BADSIG" in error:
+        return Unreadable(f"{url} has no valid signature by the key {fingerprint} of {key_url}")
+    unreached = "Failed" in error or "Could not" in error
+    return Unreadable(f"{f'{url} cannot be reached' if unreached else 'apt cannot read its sources'}: {message}")
 
 
 def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
     stanzas: dict[tuple[str, str], tuple[bool, str, str, str]] = {}
     for stanza in host_text.paragraphs(show):
-        values = {
-            key: value for key, colon, value in (line.partition(": ") for line in stanza) if colon and key[:1].isalpha()
-        }
+        parts = (line.partition(": ") for line in stanza)
+        values = {key: value for key, colon, value in parts if colon and key[:1].isalpha()}
         if "Package" in values and "Version" in values:
             description = values.get("Description", "") + values.get("Description-en", "")
-            another = _other_branch(values["Package"], values.get("Depends", ""))
-            transitional = "transitional" in description.lower() or bool(another)
-            stanzas[values["Package"], values["Version"]] = (transitional, *_modules(values), another)
+            other_branch = _other_branch(values["Package"], values.get("Depends", ""))
+            transitional = "transitional" in description.lower() or bool(other_branch)
+            stanzas[values["Package"], values["Version"]] = (transitional, *_modules(values), other_branch)
     by_name: dict[str, list[Version]] = {}
     for line in host_text.lines(madison):
         name, version, source = (word.strip() for word in line.split("|", 2))
@@ -254,8 +240,7 @@ def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
 
 
 def _modules(values: dict[str, str]) -> tuple[str, str]:
-    """The driver release of a package of prebuilt modules, and the kernel release if it is for a flavour; ("", "") for
-    others."""
+    """The driver release of a package of prebuilt modules, and the kernel release if it is for a flavour; or ""."""
     name, depends = values["Package"], values.get("Depends", "")
     if not name.startswith("linux-modules-nvidia-"):
         return "", ""
@@ -264,28 +249,25 @@ def _modules(values: dict[str, str]) -> tuple[str, str]:
     return driver, _first(r"linux-modules-nvidia-\d{3}(?:-server)?(?:-open)?-(\d+\.\d+\.\S+) \(=", depends)
 
 
-def _relations(text: str) -> list[str]:
-    """The packages of a line Depends or Provides, each with its version in brackets; no longer than a name can be."""
-    return [relation.strip()[:300] for relation in text.replace("|", ",").split(",")]
+def _groups(pattern: str, relations: str) -> list[str]:
+    """The groups of the packages of a line Depends or Provides that match; a package has at most 300 characters."""
+    matches = (re.match(pattern, relation.strip()[:300]) for relation in relations.replace("|", ",").split(","))
+    return [match[1] for match in matches if match]
 
 
 def _first(pattern: str, relations: str) -> str:
-    """The group of the first package that a pattern matches; "" without one."""
-    matches = (re.match(pattern, relation) for relation in _relations(relations))
-    return next((match[1] for match in matches if match), "")
+    return next(iter(_groups(pattern, relations)), "")
 
 
 def _other_branch(name: str, depends: str) -> str:
-    """The branch of a package's dependencies, if it is named after a branch and depends on packages of others only; or
-    ""."""
+    """The branch of a package's dependencies, if the package is named after another branch; or ""."""
     own = re.search(r"-(\d{3})(-|$)", name)
-    matches = (re.search(r"nvidia-[a-z0-9-]*?(\d{3})(?:[- ]|$)", relation) for relation in _relations(depends))
-    others = [match[1] for match in matches if match]
-    return str(others[0]) if own and others and own[1] not in others else ""
+    others = _groups(r".*?nvidia-[a-z0-9-]*?(\d{3})(?:[- ]|$)", depends)
+    return others[0] if own and others and own[1] not in others else ""
 
 
 class Simulation(Struct, frozen=True):
-    """The result of a simulated installation. `error` is apt's message if it refuses. `held`: the packages whose holds
+    """The result of a simulated installation. `error`: apt's message if it refuses. `held`: the packages whose holds
     are the reason; without the holds apt would install, and change these packages."""
 
     moves: tuple[Move, ...]
@@ -294,10 +276,8 @@ class Simulation(Struct, frozen=True):
 
 
 def simulated(packages: tuple[str, ...], preferences: str, repository: Repository | None = None) -> Fact[Simulation]:
-    """Simulates `apt-get install NAME=VERSION...` on this host as if no NVIDIA package were installed.
-
-    So the result has all packages of the installation, also those that are installed in another version.
-    """
+    """Simulates `apt-get install NAME=VERSION...` as if no NVIDIA package were installed, so that the result has all
+    packages of the installation."""
 
     def parse(result: Result) -> Simulation:
         if result.code != 0:
@@ -305,11 +285,11 @@ def simulated(packages: tuple[str, ...], preferences: str, repository: Repositor
         text, complete, code = result.text.rpartition("rc=")
         if not complete:
             raise ValueError("no exit status")
-        errors = [line for line in host_text.lines(text) if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
         if code.strip() == "0":
             return Simulation(moves(text), "")
+        errors = "\n".join(line for line in host_text.lines(text) if re.match(r"E: | [a-z0-9.+-]+ : ", line))
         text, _, held = text.partition("\nheld=")
-        return Simulation(moves(text), "\n".join(errors) or text.strip()[-300:], tuple(held.split()))
+        return Simulation(moves(text), errors or text.strip()[-300:], tuple(held.split()))
 
     arguments = (*_arguments(repository), preferences, *packages)
     name = f"apt_archive.simulated({','.join(packages)}){_from(repository)}"

@@ -18,7 +18,7 @@ from rigwright.facts.installed import INSTALLED
 
 
 class Package(Struct, frozen=True):
-    """A package in dpkg's database. `installed`: unpacked and configured. A package that is held but removed has no
+    """A package in dpkg's database. `installed`: unpacked and configured. A held package that is removed has no
     version."""
 
     version: str
@@ -42,12 +42,9 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
         return packages
 
     form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Architecture}\\n"
-    asked = tuple(sorted(set(names)))
-    return Fact(
-        f"dpkg.packages({','.join(asked)})",
-        command("dpkg-query", "-W", "-f", form, "--", *asked, reads=True, cache_key=INSTALLED),
-        parse,
-    )
+    words = sorted(set(names))
+    asks = command("dpkg-query", "-W", "-f", form, "--", *words, reads=True, cache_key=INSTALLED)
+    return Fact(f"dpkg.packages({','.join(words)})", asks, parse)
 
 
 def matching(*globs: str) -> Fact[dict[str, Package]]:
@@ -56,37 +53,34 @@ def matching(*globs: str) -> Fact[dict[str, Package]]:
 
 
 def _form(cmd: Command) -> str:
-    """The form of the rows that a command of `packages` asks for; "" for another command."""
+    """The form of the rows of a command of `packages`; "" for another command."""
     argv = cmd.argv
     asks = argv[:3] == ("dpkg-query", "-W", "-f") and argv[4:5] == ("--",) and argv[3].startswith("${Package}\\t")
     return argv[3] if asks else ""
 
 
 def _together(commands: Sequence[Command]) -> Command:
-    patterns = dict.fromkeys(pattern for one in commands for pattern in one.argv[5:])
+    patterns = dict.fromkeys(pattern for command in commands for pattern in command.argv[5:])
     return replace(commands[0], argv=(*commands[0].argv[:5], *patterns))
 
 
 def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
-    """The rows whose package matches a pattern of the command, in the order of the answer; exit code 1 where a pattern
-    has none."""
+    """The rows whose package matches a pattern of the command, in the order of the answer; exit code 1 if a pattern
+    matches no package."""
     if result.code not in (0, 1):
         return None
     rows = [(row.partition("\t")[0], row) for row in result.lines]
     answers = []
-    for one in commands:
-        patterns = one.argv[5:]
+    for asked in commands:
+        patterns = asked.argv[5:]
         if any(set(pattern) & set("[]\\:") for pattern in patterns):
             return None
-        names = frozenset(pattern for pattern in patterns if not set(pattern) & set("*?"))
-        globs = [pattern for pattern in patterns if pattern not in names]
+        globs = [pattern for pattern in patterns if set(pattern) & set("*?")]
+        names = {*patterns}.difference(globs)
         own = [(name, row) for name, row in rows if name in names or any(fnmatchcase(name, glob) for glob in globs)]
         found = {name for name, _ in own}
-        unknown = [
-            pattern
-            for pattern in patterns
-            if pattern not in found and not (pattern in globs and any(fnmatchcase(name, pattern) for name in found))
-        ]
+        matched = found.union(glob for glob in globs if any(fnmatchcase(name, glob) for name in found))
+        unknown = [pattern for pattern in patterns if pattern not in matched]
         error = "".join(f"dpkg-query: no packages found matching {pattern}\n" for pattern in unknown)
         text = "".join(f"{row}\n" for _, row in own)
         answers.append(Result(1 if unknown else 0, text.encode(), error.encode()))
@@ -96,21 +90,23 @@ def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None
 MERGER = Merger(_form, _together, _split)
 
 
+_AUDIT = """
+ls /var/lib/dpkg/updates 2>/dev/null | grep -q '[0-9]' && echo "dpkg was interrupted: /var/lib/dpkg/updates is not empty"
+exec dpkg --audit
+"""
+
+
 def _audit(result: Result) -> str:
     if result.code not in (0, 1):
         raise Unreadable(result.error_text)
     return result.text.strip()
 
 
-_AUDIT = """
-ls /var/lib/dpkg/updates 2>/dev/null | grep -q '[0-9]' && echo "dpkg was interrupted: /var/lib/dpkg/updates is not empty"
-exec dpkg --audit
-"""
 dpkg_audit = Fact("dpkg.dpkg_audit", script(_AUDIT, cache_key=INSTALLED), _audit)
 
 
 class Proof(Struct, frozen=True):
-    """Digest of dpkg's status, apt's lists and preferences, now and at the time when the pin was last proved."""
+    """Digest of dpkg's status and of apt's lists and preferences, now and at the last proof of the pin."""
 
     now: str
     proved: str
@@ -124,19 +120,15 @@ PROOF_FILE = f"{STATE}/pin-proof"
 PROOF_WRITE = f"mkdir -p {STATE} && {{ {_PROOF_NOW}; }} > {PROOF_FILE}"
 
 
-def _proof(result: Result) -> Proof:
-    lines = result.lines
-    return Proof(lines[0], lines[1] if len(lines) > 1 else "")
-
-
 pin_proof = Fact(
-    "dpkg.pin_proof", script(f"{_PROOF_NOW}; cat {PROOF_FILE} 2>/dev/null; :", cache_key=INSTALLED), _proof
+    "dpkg.pin_proof",
+    script(f"{_PROOF_NOW}; cat {PROOF_FILE} 2>/dev/null; :", cache_key=INSTALLED),
+    lambda result: Proof(*[*result.lines, ""][:2]),
 )
 
 
 class Move(Struct, frozen=True):
-    """One line of an apt simulation: `version` would replace `before`; "" as `version`: the package would be
-    removed."""
+    """One line of an apt simulation: `version` would replace `before`; `version` "": the package would be removed."""
 
     name: str
     before: str
@@ -171,8 +163,7 @@ def _preferences(result: Result) -> dict[str, str]:
 
 
 preferences = Fact("dpkg.preferences", script(_PREFERENCES, reads=True, cache_key=INSTALLED), _preferences)
-"""The texts of apt's preferences files, up to 64 KiB of each, by path, other than rigwright's own; only those that apt
-reads."""
+"""The texts of the preferences files that apt reads, up to 64 KiB of each, by path, without rigwright's own."""
 
 
 def _held(result: Result) -> tuple[str, ...]:
@@ -193,18 +184,9 @@ held = Fact(
 """The packages on hold, also those that are not installed."""
 
 
-def _upgrades(result: Result) -> tuple[Move, ...]:
-    if result.code != 0:
-        raise ValueError(result.error_text)
-    return moves(result.text)
-
-
 class Repair(Struct, frozen=True):
-    """Packages with unmet dependencies, and the changes of `apt --fix-broken install`; `error` is its message if it
-    refuses.
-
-    `held`: the packages whose holds keep apt from the repair, or make it remove others.
-    """
+    """Packages with unmet dependencies, the changes of `apt --fix-broken install`, and its message if it refuses.
+    `held`: the packages whose holds prevent the repair, or make it remove others."""
 
     broken: tuple[str, ...]
     moves: tuple[Move, ...]
@@ -219,23 +201,21 @@ held_of() {
     /^(Inst|Remv|Purg) / {sub(/:.*/, "", $2); if ($2 in held && !shown[$2]++) printf "%s ", $2}' "$1" -
 }
 """
-"""Shell functions: a dpkg status without its holds; and the held packages of a status that a simulation of apt
-changes."""
+"""Shell functions that print a dpkg status without its holds, and the held packages of a status that a simulation of
+apt changes."""
 
+_CHECK = "apt-get -o Debug::NoLocking=1 check"
+_NAMES_OF_BROKEN = "sed -n 's/^ \\([a-z0-9][a-z0-9.+-]*\\)\\(:[a-z0-9]*\\)\\{0,1\\} : .*/\\1/p'"
+BROKEN = f"{_CHECK} 2>&1 | {_NAMES_OF_BROKEN}"
+"""Shell text that prints the packages with unmet dependencies, one per line."""
 
-CHECK = "apt-get -o Debug::NoLocking=1 check"
-NAMES_OF_BROKEN = "sed -n 's/^ \\([a-z0-9][a-z0-9.+-]*\\)\\(:[a-z0-9]*\\)\\{0,1\\} : .*/\\1/p'"
-BROKEN = f"{CHECK} 2>&1 | {NAMES_OF_BROKEN}"
-"""Shell text that prints the packages whose dependencies are not met, one a line."""
-
-NO_NAMES = 3
-"""The exit code when apt-get check fails and names no package: what is wrong then is no dependency. Such an answer is
-not kept."""
+_NO_NAMES = 3
+"""The exit code if apt-get check fails and names no package, so for another reason. Such an answer is not kept."""
 
 _REPAIR = f"""
-checked=$({CHECK} 2>&1); code=$?
-broken=$(printf '%s\\n' "$checked" | {NAMES_OF_BROKEN})
-[ -n "$broken" ] || {{ [ $code = 0 ] && exit; [ $code -lt 124 ] && exit {NO_NAMES}; echo "apt-get check ended with $code" >&2; exit $code; }}
+checked=$({_CHECK} 2>&1); code=$?
+broken=$(printf '%s\\n' "$checked" | {_NAMES_OF_BROKEN})
+[ -n "$broken" ] || {{ [ $code = 0 ] && exit; [ $code -lt 124 ] && exit {_NO_NAMES}; echo "apt-get check ended with $code" >&2; exit $code; }}
 echo "$broken"; echo "--fix"
 status=$(mktemp -p /run) && trap 'rm -f "$status" "$status.plan" "$status.free"' EXIT
 awk 'BEGIN{{RS="";ORS="\\n\\n"}} /^Package: [^\\n]*nvidia/{{sub(/\\nStatus: hold /, "\\nStatus: install ")}} 1' /var/lib/dpkg/status >"$status"
@@ -251,7 +231,7 @@ fi
 
 
 def _repair(result: Result) -> Repair:
-    if result.code not in (0, NO_NAMES):
+    if result.code not in (0, _NO_NAMES):
         raise Unreadable(result.error_text)
     names, _, plan = result.text.partition("--fix\n")
     plan, _, held = plan.partition("\nheld=")
@@ -263,24 +243,25 @@ repair = Fact("dpkg.repair", script(_REPAIR, cache_key=INSTALLED), _repair)
 """Packages with unmet dependencies, and apt's repair of them. The repair may change held NVIDIA packages."""
 
 
-next_upgrade = Fact(
-    "dpkg.next_upgrade", script("apt-get -s upgrade && apt-get -s dist-upgrade", timeout_s=300), _upgrades
-)
-
-
-def _patterns(result: Result) -> tuple[str, ...]:
+def _output(result: Result) -> str:
     if result.code != 0:
         raise ValueError(result.error_text)
-    return tuple(re.findall(r'^Unattended-Upgrade::Package-Blacklist:: "(.*)";$', result.text, re.MULTILINE))
+    return result.text
 
 
+next_upgrade = Fact(
+    "dpkg.next_upgrade",
+    script("apt-get -s upgrade && apt-get -s dist-upgrade", timeout_s=300),
+    lambda result: moves(_output(result)),
+)
+
+_BLACKLIST = lazy_re.compile(r'^Unattended-Upgrade::Package-Blacklist:: "(.*)";$', re.MULTILINE)
 unattended_blocked = Fact(
     "dpkg.unattended_blocked",
     command("apt-config", "dump", "Unattended-Upgrade::Package-Blacklist", cache_key=INSTALLED),
-    _patterns,
+    lambda result: tuple(map(str, _BLACKLIST.findall(_output(result)))),
 )
-"""The package blacklist of unattended-upgrades in all of apt's configuration: regular expressions for the start of a
-name."""
+"""The package blacklist of unattended-upgrades: regular expressions for the start of a name."""
 
 
 class Holder(Struct, frozen=True):
@@ -306,4 +287,16 @@ def _lock_holders(result: Result) -> tuple[Holder, ...]:
 
 
 lock_holders = Fact("dpkg.lock_holders", script(LOCK_HOLDERS, reads=True), _lock_holders)
-"""The processes that hold dpkg's and apt's locks; () for none."""
+
+LISTED = r"""
+listed() {
+  dpkg-query -W -f '${Package}\t${Architecture}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n' |
+    awk -F '\t' -v native="$(dpkg --print-architecture)" '{print ($2 == "all" || $2 == native ? $1 : $1 ":" $2) "\t" $3 "\t" $4 "\t" $5}' |
+    LC_ALL=C sort
+}
+marked() {  # NAME VERSION WANT STATUS MARK of each package; MARK: auto or manual
+  { apt-mark showauto | sed 's/$/\tauto/'; listed; } |
+    awk -F '\t' 'NF == 2 {automatic[$1]; next} $4 != "not-installed" {print $0 "\t" ($1 in automatic ? "auto" : "manual")}'
+}
+"""
+"""Shell functions: `listed` prints NAME VERSION WANT STATUS of each package, `marked` those with apt's mark."""

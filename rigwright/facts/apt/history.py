@@ -12,8 +12,8 @@ from rigwright.facts import Fact
 
 
 class Moved(Struct, frozen=True):
-    """A package that apt changed from version `before` to `version` ("": removed), with time (host clock), command and
-    user."""
+    """A package that apt changed from version `before` ("": new) to `version` ("": removed), `at` a time of the host's
+    clock. `by`: the command and the user."""
 
     at: str
     by: str
@@ -33,6 +33,7 @@ done
 """
 _ACTIONS = ("Install", "Upgrade", "Downgrade", "Reinstall", "Remove", "Purge")
 _LIBRARIES = ("libnvidia-compute", "libnvidia-ml1", "libcuda1")
+_KERNELS_AND_CUDA = ("cuda-drivers", "libcuda1", "linux-image", "linux-modules")
 
 
 def _moved(result: Result) -> tuple[Moved, ...]:
@@ -42,15 +43,16 @@ def _moved(result: Result) -> tuple[Moved, ...]:
         if "Start-Date" not in values:
             continue
         at = " ".join(values["Start-Date"].split())
-        asked = f", asked by {values['Requested-By']}" if "Requested-By" in values else ""
-        by = values.get("Commandline", "apt") + asked
-        there = [
-            _one(at, by, action, name, versions)
-            for action in _ACTIONS
-            for name, versions in _packages(values.get(action, ""))
-            if "nvidia" in name or name.startswith(("cuda-drivers", "libcuda1", "linux-image", "linux-modules"))
-        ]
-        changes += sorted(there, key=lambda change: change.name.startswith(_LIBRARIES))
+        user = f", asked by {values['Requested-By']}" if "Requested-By" in values else ""
+        by = values.get("Commandline", "apt") + user
+        moved = []
+        for action in _ACTIONS:
+            for name, versions in _packages(values.get(action, "")):
+                if "nvidia" in name or name.startswith(_KERNELS_AND_CUDA):
+                    words = [word.strip() for word in versions.split(",") if word.strip() != "automatic"]
+                    before = words[0] if action in ("Upgrade", "Downgrade", "Remove", "Purge") else ""
+                    moved.append(Moved(at, by, name, before, "" if action in ("Remove", "Purge") else words[-1]))
+        changes += sorted(moved, key=lambda change: change.name.startswith(_LIBRARIES))
     return tuple(changes)
 
 
@@ -63,15 +65,5 @@ def _packages(text: str) -> Iterator[tuple[str, str]]:
         yield name.partition(":")[0], versions.rstrip(")")
 
 
-def _one(at: str, by: str, action: str, name: str, versions: str) -> Moved:
-    words = [word.strip() for word in versions.split(",") if word.strip() != "automatic"]
-    if action in ("Upgrade", "Downgrade"):
-        return Moved(at, by, name, words[0], words[-1])
-    if action in ("Remove", "Purge"):
-        return Moved(at, by, name, words[0], "")
-    return Moved(at, by, name, "", words[0])
-
-
 moved = Fact("apt_history.moved", script(_SCRIPT), _moved)
-"""apt's changes of NVIDIA packages and kernels, oldest first, from all logs that still exist; () without logs.
-Within one command the libraries that programs load come last."""
+"""apt's changes of NVIDIA packages and kernels in the last four logs, oldest first; the libraries of a command last."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from msgspec import Struct, field
 
@@ -22,8 +22,8 @@ _FALSE = ("no", "false", "without", "off", "disable", "0")
 
 
 class Source(Struct, frozen=True):
-    """One enabled source of binary packages. `trusted`: apt installs its packages without a signature. `signed_by`: the
-    keyrings or fingerprints that may sign it; () if every key that apt trusts may."""
+    """One enabled source of binary packages. `trusted`: apt installs its packages without a signature. `signed_by`:
+    keyrings or fingerprints; () if every key that apt trusts may sign it."""
 
     path: str
     line: int
@@ -58,15 +58,15 @@ def _sources(result: Result) -> tuple[Source, ...]:
     first, *parts = result.text.split("\0")
     if first or len(parts) % 2:
         raise ValueError("no files of sources")
-    found: list[Source] = []
+    sources: list[Source] = []
     for path, text in zip(parts[::2], parts[1::2], strict=True):
         if re.fullmatch(r"[A-Za-z0-9_.-]+", path.rpartition("/")[2]):  # apt reads no file with another name
-            found += _stanzas(path, text) if path.endswith(".sources") else _lines(path, text)
-    return tuple(found)
+            sources += _stanzas(path, text) if path.endswith(".sources") else _lines(path, text)
+    return tuple(sources)
 
 
 sources = Fact("apt_sources.sources", script(_SOURCES, reads=True, cache_key=INSTALLED), _sources)
-"""Every enabled source of binary packages, in the order of apt's files. Comments and disabled sources are left out."""
+"""Every enabled source of binary packages, in the order of apt's files."""
 
 
 def _lines(path: str, text: str) -> Iterator[Source]:
@@ -75,8 +75,8 @@ def _lines(path: str, text: str) -> Iterator[Source]:
         if match is None or match[1] != "deb":
             continue
         options = dict(word.partition("=")[::2] for word in (match[2] or "").split())
-        signed_by = tuple(options.get("signed-by", "").split(","))
-        yield _source(path, number, match[3], match[4], options.get("trusted", ""), signed_by)
+        signed_by = tuple(filter(None, options.get("signed-by", "").split(",")))
+        yield Source(path, number, match[3], match[4], options.get("trusted", "").lower() in _TRUE, signed_by)
 
 
 def _stanzas(path: str, text: str) -> Iterator[Source]:
@@ -100,17 +100,13 @@ def _of_stanza(path: str, line: int, values: dict[str, list[str]]) -> Iterator[S
     switch = values.get("enabled", [])
     if "deb" not in values.get("types", []) or (switch and switch[0].lower() in _FALSE):
         return
-    trusted = "".join(values.get("trusted", []))
-    signed_by = values.get("signed-by", [])
-    if signed_by[:1] == ["-----BEGIN"]:
-        signed_by = ["a key in the stanza"]
+    trusted = "".join(values.get("trusted", [])).lower() in _TRUE
+    signed_by = tuple(values.get("signed-by", []))
+    if signed_by[:1] == ("-----BEGIN",):
+        signed_by = ("a key in the stanza",)
     for url in values.get("uris", []):
         for suite in values.get("suites", []):
-            yield _source(path, line, url, suite, trusted, signed_by)
-
-
-def _source(path: str, line: int, url: str, suite: str, trusted: str, signed_by: Sequence[str]) -> Source:
-    return Source(path, line, url, suite, trusted.lower() in _TRUE, tuple(word for word in signed_by if word))
+            yield Source(path, line, url, suite, trusted, signed_by)
 
 
 KEYS = r"""
@@ -136,8 +132,8 @@ primary_keys() {  # of a binary keyring: start, length, fingerprint of each prim
 """
 """Shell functions that read OpenPGP keyrings with od, awk and sha1sum, because a fresh Debian has gpgv and no gpg.
 
-What belongs to a primary key are signatures, user ids and subkeys; any other packet ends it. A secret key counts as a
-primary key, because apt's verifier sqv accepts signatures by it.
+Signatures, user ids and subkeys belong to the primary key before them. A secret key counts as a primary key, because
+apt's verifier sqv accepts its signatures.
 """
 
 _KEYRING = (
@@ -159,6 +155,5 @@ def _fingerprints(result: Result) -> tuple[str, ...] | None:
 
 
 def keyring(path: str) -> Fact[tuple[str, ...] | None]:
-    """The fingerprints (40 hex digits) of the primary keys in a keyring; None if there is no file, () if it has no
-    key."""
+    """The fingerprints (40 hex digits) of the primary keys in a keyring; None without a file, () without a key."""
     return Fact(f"apt_sources.keyring({path})", script(_KEYRING, path, cache_key=INSTALLED), _fingerprints)

@@ -1,17 +1,31 @@
-"""What a stress measured of a GPU in a few figures, as the history keeps them."""
+"""The few figures of a GPU that the history keeps of a stress, and the facts that are kept with a measurement."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
+
+from rigwright.facts import Fact, driver, kernel, system
+from rigwright.facts.gpu import gpus
+
+CONDITIONS: tuple[Fact[Any], ...] = (
+    driver.loaded_version,
+    system.running_kernel,
+    kernel.command_line,
+    system.firmware,
+    gpus.gpus,
+)
+"""The facts that are kept with a measurement."""
 
 
 class GpuFigures(Struct, frozen=True):
-    """One GPU in one stress. None, "" or no entry: not measured, or not known.
+    """One GPU in one stress. None, "" or no entry: not measured or not known.
 
-    `driver`, `cuda`: versions of the driver and of the CUDA runtime. `asked_s`: how long all stages together were to
-    take. While the GPU worked alone: `tflops` and `clocks_mhz` (the mean) by kind of product; GB/s (10^9 bytes) of
-    copies within its memory, to it and from it; `alone_max_c`, its highest temperature; `slowed_by`, the reason for
-    lower clocks that NVML gave most often. Of all stages: `core_max_c`, `memory_max_c` and `power_max_w`, the highest.
+    `driver`, `cuda`: versions of the driver and the CUDA runtime. `asked_s`: the planned duration of all stages. While
+    the GPU worked alone: `tflops` and `clocks_mhz` (mean) by kind of product; GB/s (10^9 bytes) of copies within its
+    memory, to it and from it; `alone_max_c`; `slowed_by`, the most frequent reason for lower clocks from NVML. The
+    highest of all stages: `core_max_c`, `memory_max_c` and `power_max_w`.
     """
 
     uuid: str
@@ -38,7 +52,7 @@ class GpuFigures(Struct, frozen=True):
 
 
 class Dated(Struct, frozen=True):
-    """The figures of a GPU, when they were measured (ISO 8601, UTC) and by which run."""
+    """The figures of a GPU, the time of the measurement (ISO 8601, UTC) and its run."""
 
     at: str
     run: str

@@ -11,8 +11,19 @@ from rigwright.core.command import Result, script
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.schema import BusId
 from rigwright.facts import Fact, Unavailable, whole
-from rigwright.facts.gpu.smi import ASK, XML, answered, is_lost, number, of_those_left, query, value
-from rigwright.facts.gpu.smi_xml import Reading, power, readings
+from rigwright.facts.gpu.smi import (
+    ASK,
+    XML,
+    Reading,
+    is_lost,
+    number,
+    power,
+    query,
+    readings,
+    rows,
+    successful_output,
+    value,
+)
 
 
 class ClockPair(Struct, frozen=True):
@@ -35,19 +46,18 @@ class Gpu(Struct, frozen=True):
     uuid: str
     bus_id: str
     name: str
-    persistence: bool | None
-    power_limit_w: float | None
-    power_min_w: float | None
-    power_max_w: float | None
-    power_default_w: float | None
-    application_clocks: ClockPair | None
-    default_application_clocks: ClockPair | None
+    persistence: bool | None = None
+    power_limit_w: float | None = None
+    power_min_w: float | None = None
+    power_max_w: float | None = None
+    power_default_w: float | None = None
+    application_clocks: ClockPair | None = None
+    default_application_clocks: ClockPair | None = None
     lost: str = ""
 
     @property
     def without_application_clocks(self) -> bool:
-        """Whether it answers and has no application clocks: a GeForce, or any GPU on a driver that has them no
-        longer."""
+        """Whether it answers and has no application clocks: a GeForce, or a GPU on a driver that dropped them."""
         return self.application_clocks is None and not self.lost
 
 
@@ -61,33 +71,25 @@ def _gpus(result: Result) -> tuple[Gpu, ...]:
 
 def _gpu(index: int, reading: Reading) -> Gpu:
     if not reading.texts:
-        return _without_values(-1, "", reading.bus_id, "", reading.lost)
+        return Gpu(-1, "", reading.bus_id, "", lost=reading.lost)
     uuid, name = reading.text("uuid") or "", reading.text("product_name") or ""
     persistence = reading.yes("persistence_mode")
     now = reading.number(*power("requested_power_limit", "power_limit"))
     least, most, default = (reading.number(*power(f"{kind}_power_limit")) for kind in ("min", "max", "default"))
     clocks = _pair(reading, "applications_clocks"), _pair(reading, "default_applications_clocks")
     if reading.unread:
-        return _without_values(index, uuid, reading.bus_id, name, reading.unread[0].partition(": ")[2])
+        return Gpu(index, uuid, reading.bus_id, name, lost=reading.unread[0].partition(": ")[2])
+    # From 535 on nvidia-smi does not notice a failed call and prints uninitialized memory.
+    low, high = least or 0, most or _MOST_WATTS
     for limit in (now, default):
-        _require_possible(limit, least or 0, most or _MOST_WATTS)
+        if limit is not None and not (limit > 0 and low <= limit <= high <= _MOST_WATTS):
+            raise ValueError(f"a power limit of {limit:g} W between {low:g} and {high:g} W")
     return Gpu(index, uuid, reading.bus_id, name, persistence, now, least, most, default, *clocks)
-
-
-def _without_values(index: int, uuid: str, at: BusId, name: str, lost: str) -> Gpu:
-    return Gpu(index, uuid, at, name, None, None, None, None, None, None, None, lost)
 
 
 def _pair(reading: Reading, group: str) -> ClockPair | None:
     memory, graphics = reading.whole(f"{group}/mem_clock"), reading.whole(f"{group}/graphics_clock")
     return None if memory is None or graphics is None else ClockPair(memory, graphics)
-
-
-def _require_possible(limit: float | None, least: float, most: float) -> None:
-    """Raises ValueError for a power limit that cannot be. From 535 on nvidia-smi reads them for the XML by a call whose
-    failure it does not notice: then it writes what was in its memory."""
-    if limit is not None and not (limit > 0 and least <= limit <= most <= _MOST_WATTS):
-        raise ValueError(f"a power limit of {limit:g} W between {least:g} and {most:g} W")
 
 
 gpus = Fact("gpu.gpus", XML, _gpus, kept=whole)
@@ -96,65 +98,43 @@ gpus = Fact("gpu.gpus", XML, _gpus, kept=whole)
 
 def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
     pairs_of: dict[str, list[ClockPair]] = {}
-    for row in of_those_left(result):
+    for row in rows(result):
         uuid, memory, graphics = (value(cell)[0] for cell in row.split(", "))
         if uuid and memory and graphics:
             pairs_of.setdefault(uuid, []).append(ClockPair(int(number(memory)), int(number(graphics))))
     return {uuid: tuple(pairs) for uuid, pairs in pairs_of.items()}
 
 
-_SUPPORTED = "--query-supported-clocks=gpu_uuid,memory,graphics"
-supported_clocks = Fact("gpu.supported_clocks", query(_SUPPORTED), _supported)
+supported_clocks = Fact("gpu.supported_clocks", query("--query-supported-clocks=gpu_uuid,memory,graphics"), _supported)
 """The clock pairs that `-ac` accepts, by UUID; without lost GPUs."""
 
 
-class EccMode(Struct, frozen=True):
-    """ECC of one GPU. `current`: in force; `pending`: from the next boot or reset on. Both None: it has no ECC that can
-    be switched, or is lost."""
+class GpuMode(Struct, frozen=True):
+    """ECC or MIG of one GPU. `current`: in force; `pending`: in force after the next boot or reset. Both None: the GPU
+    does not have it, or is lost. `lost`: the driver's message for a lost GPU."""
 
     uuid: str
-    bus_id: str
+    bus_id: BusId
     name: str
     current: bool | None
     pending: bool | None
     lost: str = ""
 
 
-Modes = tuple[str, BusId, str, bool | None, bool | None, str]
-"""UUID, bus id and name of a GPU, a mode now and after the next boot or reset, and the driver's message for a GPU that
-is lost. The modes are None where a GPU does not have them."""
-
-
-def modes_of(result: Result, now: str, then: str) -> list[Modes]:
-    """The modes of all GPUs whose fields have these paths, in the order of the bus. Raises Unavailable, ValueError as
-    smi_xml.readings."""
-    rows: list[Modes] = []
-    for reading in sorted(readings(result), key=lambda one: one.bus_id):
+def modes_of(result: Result, current: str, pending: str) -> tuple[GpuMode, ...]:
+    """The mode of all GPUs whose fields have these paths, in the order of the bus. Raises as smi.readings."""
+    modes = []
+    for reading in sorted(readings(result), key=lambda reading: reading.bus_id):
         uuid, name = reading.text("uuid") or "", reading.text("product_name") or ""
-        modes = reading.yes(now), reading.yes(then)
+        now, later = reading.yes(current), reading.yes(pending)
         problem = reading.unread[0].partition(": ")[2] if reading.unread else reading.lost
-        rows.append((uuid, reading.bus_id, name, *((None, None) if problem else modes), problem))
-    return rows
+        values = (None, None) if problem else (now, later)
+        modes.append(GpuMode(uuid, reading.bus_id, name, *values, problem))
+    return tuple(modes)
 
 
-def _ecc_modes(result: Result) -> tuple[EccMode, ...]:
-    return tuple(EccMode(*row) for row in modes_of(result, "ecc_mode/current_ecc", "ecc_mode/pending_ecc"))
-
-
-ecc_modes = Fact("gpu.ecc_modes", XML, _ecc_modes)
+ecc_modes = Fact("gpu.ecc_modes", XML, lambda result: modes_of(result, "ecc_mode/current_ecc", "ecc_mode/pending_ecc"))
 """ECC of all GPUs of the driver, also lost ones."""
-
-
-def _users(result: Result) -> dict[str, tuple[Process, ...]]:
-    some_lost = any(map(is_lost, result.lines))
-    lines = result.lines if some_lost else host_text.lines(answered(result))
-    users: dict[str, tuple[Process, ...]] = {}
-    for line in lines:
-        if line.strip() and not is_lost(line):
-            uuid, pid, name = line.split(", ", 2)
-            users[uuid] = (*users.get(uuid, ()), Process(host_text.integer(pid), name))
-    return users
-
 
 OWN = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "gpu-guard")
 """Names of programs of the driver and of monitoring, shortened as in /proc/PID/comm."""
@@ -173,24 +153,33 @@ class Process(Struct, frozen=True):
 
 
 def _processes(result: Result) -> tuple[Process, ...]:
-    if result.code in (9, 127):
-        return ()  # no driver is loaded, so nothing can hold a GPU through it
-    return _process_rows(of_those_left(result))
+    no_driver = result.code in (9, 127)  # then no process uses a GPU
+    return () if no_driver else _process_rows(rows(result))
 
 
 def _process_rows(lines: list[str]) -> tuple[Process, ...]:
-    """A line `PID, NAME` for each process. A name may contain newlines: other lines than the first are then the rest of
-    it."""
-    rows: list[Process] = []
+    """The processes of lines `PID, NAME`. A name may contain newlines, so other lines continue a name."""
+    processes: list[Process] = []
     for line in filter(str.strip, lines):
         pid, _, name = line.partition(", ")
-        if not rows or (name and pid.isdecimal()):
-            rows.append(Process(host_text.integer(pid), name))
-    return tuple(rows)
+        if not processes or (name and pid.isdecimal()):
+            processes.append(Process(host_text.integer(pid), name))
+    return tuple(processes)
 
 
 processes = Fact("gpu.processes", query("--query-compute-apps=pid,process_name"), _processes)
 """The compute processes on all GPUs that are not lost."""
+
+
+def _users(result: Result) -> dict[str, tuple[Process, ...]]:
+    some_lost = any(map(is_lost, result.lines))
+    users: dict[str, tuple[Process, ...]] = {}
+    for line in result.lines if some_lost else host_text.lines(successful_output(result)):
+        if line.strip() and not is_lost(line):
+            uuid, pid, name = line.split(", ", 2)
+            users[uuid] = (*users.get(uuid, ()), Process(host_text.integer(pid), name))
+    return users
+
 
 users = Fact("gpu.users", query("--query-compute-apps=gpu_uuid,pid,process_name"), _users)
 """The compute processes by the UUID of their GPU."""
@@ -215,8 +204,6 @@ containers = Fact("gpu.containers", _ASK_OPENED, lambda result: tuple(result.tex
 """The containers in which a process has a GPU open: docker-0123456789ab; () when there is none."""
 
 LIMITS_PROGRAM = "/usr/local/lib/rigwright/gpu_limits.py"
-
-
 _SHOW = """
 import os, sys
 sys.path.insert(0, os.path.dirname(sys.argv[1]))
@@ -227,8 +214,7 @@ except ImportError:
 gpu_limits.STATE.pop("supported_application_clocks", None)
 sys.exit(gpu_limits.show(None, gpu_limits.SHOW_S))
 """
-"""As a module the program is compiled once, not in each run. No fact needs the supported clocks, most of its
-document."""
+"""A module is compiled only once. No fact needs the supported clocks, which are most of the document."""
 
 LINKS_BEGIN = "--- links\n"
 _NVML = """
@@ -247,9 +233,9 @@ echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0
 exit $code
 """
 NVML = script(ASK + _NVML, _SHOW, LIMITS_PROGRAM, timeout_s=60)
-"""Prints the document of the GPU limits program, which reads NVML. Where it does not have the NVLinks of a GPU (branch
-470, or no program yet), it then prints what `nvidia-smi nvlink` says: the state of all links, and after `--- peers` and
-`--- errors` where each ends and what it counted. A driver that does not answer NVML is not asked by nvidia-smi."""
+"""Prints the document of the GPU limits program, which reads NVML. If that lacks NVLinks (branch 470, or no program
+yet), it then prints the output of `nvidia-smi nvlink`: the state of all links, after `--- peers` the other end of each,
+and after `--- errors` its counts. If the driver does not answer NVML, nvidia-smi is not run."""
 
 
 def _nvml(result: Result) -> dict[str, Any]:
@@ -263,15 +249,13 @@ def _nvml(result: Result) -> dict[str, Any]:
 
 
 nvml = Fact("gpu.nvml", NVML, _nvml)
-"""The JSON document of the GPU limits program, which reads NVML."""
-
+"""The JSON document of the GPU limits program."""
 
 Locks = dict[tuple[str, str], tuple[int, int]]
-"""Locked clocks recorded since this boot and this load of the driver: [min, max] MHz by UUID and kind (graphics,
-memory)."""
+"""Locked clocks since this load of the driver: (min, max) MHz by UUID and kind (graphics, memory)."""
 
 LOCKED_FILE = f"{UNTIL_BOOT}/locked-clocks"
-"""The file with the locked clocks, because the driver does not report them. Lines: UUID graphics|memory MIN MAX BOOT_ID
+"""rigwright's record of locked clocks, which the driver does not report. Lines: UUID graphics|memory MIN MAX BOOT_ID
 LOAD CODE."""
 
 _LOCKED = """

@@ -1,4 +1,4 @@
-"""The GPU cards from `nvidia-smi -q -x`: identity, wear, and present state."""
+"""The GPU cards from `nvidia-smi -q -x`: identity, wear and present state."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from rigwright.core.command import Result
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact
-from rigwright.facts.gpu.smi import XML
-from rigwright.facts.gpu.smi_xml import Reading, power, readings
+from rigwright.facts.gpu.smi import XML, Reading, power, readings
 
 
 class Errors(Struct, frozen=True):
@@ -31,10 +29,6 @@ def _digits(reading: Reading, path: str) -> str:
     if word is not None and not re.fullmatch(r"(0x)?[0-9A-Fa-f]{8}", word):
         raise ValueError(f"{path}: {word}")
     return (word or "")[-8:].lower()
-
-
-def _device_id(reading: Reading, path: str) -> str:
-    return _digits(reading, path)[:4]
 
 
 def _serial(reading: Reading, path: str) -> str | None:
@@ -72,15 +66,14 @@ def _sum(values: list[int | None]) -> int | None:
 
 
 def _xml(read: Callable[..., object], *paths: str, default: Any = None) -> Any:
-    """A field of Card: what reads it, and the paths of its XML elements, the first with a value counts. Returns its
-    default."""
+    """Registers how a field of Card is read, and the paths of its XML elements, of which the first with a value counts.
+    Returns the default of the field."""
     _READERS.append((read, paths))
     return default
 
 
 _READERS: list[tuple[Callable[..., Any], tuple[str, ...]]] = []
-"""What reads the fields of Card from `serial` on, in their order."""
-
+"""How the fields of Card from `serial` on are read, in their order."""
 
 _LINK = "pci/pci_gpu_link_info"
 _PAGES = "retired_pages"
@@ -93,14 +86,13 @@ class Card(Struct, frozen=True):
     """One card. None: it does not have the property, or does not report it.
 
     `lost`: the driver's message for a GPU that it can no longer reach. `unread`: fields with an error instead of a
-    value. `generation_host`: the highest PCIe generation of the port above the card. `ecc_since_load` counts since the
-    driver was loaded, `ecc_ever` in the lifetime of the card. GPUs before Ampere retire pages, later ones remap rows.
-    `throttle_reasons`: why the clocks are lowered now, except for idle and limits. `memory_most_c`: the highest
-    permitted memory temperature, degrees Celsius. Ada and newer have no `slowdown_c` but `tlimit_c`, the degrees that
-    are left to the highest operating temperature, and `slowdown_tlimit_c`, the value (-2) at which the hardware slows
-    them down. `recovery_action`: the step that the driver asks for, in its words (Reset, Reboot, Drain P2P, Drain and
-    Reset); None: none. `channel_repair_pending`, `tpc_repair_pending`: a spare part of the memory or of the processors
-    replaces a bad one at the next reset.
+    value. `generation_host`: the highest PCIe generation of the port above. `ecc_since_load` counts since the driver
+    was loaded, `ecc_ever` in the lifetime of the card. GPUs before Ampere retire pages, later ones remap rows.
+    `throttle_reasons`: of lower clocks now, without idle and limits. `memory_most_c`: the highest permitted temperature
+    of the memory. Ada and newer have no `slowdown_c` but `tlimit_c`, the degrees below the highest operating
+    temperature, and `slowdown_tlimit_c`, its value (-2) from which the hardware slows down. `recovery_action`: the step
+    that the driver requests (Reset, Reboot, Drain P2P, Drain and Reset). `channel_repair_pending`,
+    `tpc_repair_pending`: a spare part of the memory or of the processors replaces a bad one at the next reset.
     """
 
     bus_id: str
@@ -109,7 +101,7 @@ class Card(Struct, frozen=True):
     serial: str | None = _xml(_serial, "serial")
     vbios: str | None = _xml(Reading.text, "vbios_version")
     part_number: str | None = _xml(Reading.text, "board_part_number", "gpu_part_number")
-    device_id: str = _xml(_device_id, "pci/pci_device_id", default="")
+    device_id: str = _xml(lambda reading, path: _digits(reading, path)[:4], "pci/pci_device_id", default="")
     subsystem_id: str = _xml(_digits, "pci/pci_sub_system_id", default="")
     memory_mib: int | None = _xml(Reading.whole, "fb_memory_usage/total")
     memory_used_mib: int | None = _xml(Reading.whole, "fb_memory_usage/used")
@@ -170,7 +162,7 @@ class Card(Struct, frozen=True):
 
     @property
     def slowdown_margin_c(self) -> int | None:
-        """The degrees that are left to the temperature at which the hardware slows the GPU down; negative: past it."""
+        """The degrees below the temperature at which the hardware slows the GPU down; negative above it."""
         if self.tlimit_c is not None and self.slowdown_tlimit_c is not None:
             return self.tlimit_c - self.slowdown_tlimit_c
         if self.temperature_c is not None and self.slowdown_c is not None:
@@ -190,20 +182,18 @@ def _card(reading: Reading) -> Card:
 
 
 _NAMES = Card.__struct_fields__[3:]
-
-
-def _cards(result: Result) -> tuple[Card, ...]:
-    return tuple(sorted(map(_card, readings(result)), key=lambda card: card.bus_id))
-
-
-LASTING = ("bus_id", "uuid", "name", "serial", "vbios", "part_number", "subsystem_id", "memory_mib", "ecc")
-"""The fields of a card that the history records."""
+_LASTING = ("bus_id", "uuid", "name", "serial", "vbios", "part_number", "subsystem_id", "memory_mib", "ecc")
 
 
 def _lasting(cards: tuple[Card, ...]) -> list[dict[str, object]]:
     """The lasting properties of all cards that are not lost, for the history."""
-    return [{key: getattr(card, key) for key in LASTING} for card in cards if not card.lost]
+    return [{key: getattr(card, key) for key in _LASTING} for card in cards if not card.lost]
 
 
-cards = Fact("gpu_health.cards", XML, _cards, kept=_lasting)
+cards = Fact(
+    "gpu_health.cards",
+    XML,
+    lambda result: tuple(sorted(map(_card, readings(result)), key=lambda card: card.bus_id)),
+    kept=_lasting,
+)
 """All cards of the driver, also lost ones."""

@@ -1,10 +1,9 @@
-"""The topology of the GPUs: positions on the PCI bus, and NVLinks."""
+"""The positions of the GPUs on the PCI bus, and their NVLinks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -14,15 +13,12 @@ from rigwright.core.command import Result, script
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.gpu.gpus import LINKS_BEGIN, NVML
-from rigwright.facts.gpu.smi import LOST, answered
+from rigwright.facts.gpu.smi import LOST, successful_output
 
 
 class Place(Struct, frozen=True):
-    """The position of an NVIDIA device on the PCI bus. `host_bridge`: pci0000:00; `bridges`: all bridges from the root
-    port down.
-
-    `numa_node`: None if the firmware does not report it. `is_gpu`: a display device; the others are NVSwitches.
-    """
+    """The position of an NVIDIA device on the PCI bus. `is_gpu`: a display device; the others are NVSwitches.
+    `numa_node`: None if unknown. `host_bridge`: pci0000:00; `bridges`: all bridges from the root port down."""
 
     bus_id: str
     is_gpu: bool
@@ -55,9 +51,8 @@ def _places(result: Result) -> tuple[Place, ...]:
             raise ValueError(f"no PCI device: {path}")
         number = host_text.integer(node)
         *bridges, own = steps
-        place = Place(own, kind.startswith("0x03"), None if number < 0 else number, bridge, tuple(bridges))
-        places.append(place)
-    return tuple(sorted(places, key=lambda entry: entry.bus_id))
+        places.append(Place(own, kind.startswith("0x03"), None if number < 0 else number, bridge, tuple(bridges)))
+    return tuple(sorted(places, key=lambda place: place.bus_id))
 
 
 places = Fact("topology.places", script(_PLACES, reads=True), _places)
@@ -85,8 +80,7 @@ _QUIET = lazy_re.compile(
 _COUNTER = lazy_re.compile(
     r"(?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d{1,18})|(\d{1,18}) (?:replay|recovery|flit CRC) errors"
 )
-"""nvidia-smi of 470 writes the number first. Its fourth counter (data CRC) is left out, because nvidia-smi of 535 and
-later has three."""
+"""nvidia-smi of 470 writes the number first. Its fourth counter (data CRC) is ignored, because later ones have three."""
 
 
 def _nvlinks(result: Result) -> tuple[NvLink, ...]:
@@ -95,34 +89,31 @@ def _nvlinks(result: Result) -> tuple[NvLink, ...]:
         document, asked, text = text.partition(LINKS_BEGIN)
         if result.code and not asked:
             raise Unavailable(f"NVML: {(host_text.lines(result.error_text) or ['no answer'])[-1]}")
-        found = _links_of_nvml(document)
-        if found is not None or not asked:
-            return found or ()
+        links_of_nvml = _links_of_nvml(document)
+        if links_of_nvml is not None or not asked:
+            return links_of_nvml or ()
     status, _, rest = text.partition("--- peers\n")
     peers, _, counters = rest.partition("--- errors\n")
     if not any(map(_GPU_LINE.match, host_text.lines(status))) and (result.code != 0 or status.startswith("No devices")):
-        raise Unavailable(f"nvidia-smi says: {(host_text.lines(answered(result)) or ['nothing'])[0]}")
+        raise Unavailable(f"nvidia-smi says: {(host_text.lines(successful_output(result)) or ['nothing'])[0]}")
     to = {key: bus_id(value) for key, value in _rows(peers) if re.search(r":[0-9A-Fa-f]{2}:", value)}
     errors: dict[tuple[str, int], int] = {}
     for key, value in _rows(counters):
         if match := _COUNTER.fullmatch(value):
             errors[key] = errors.get(key, 0) + host_text.integer(match[1] or match[2])
     links = []
-    rates: dict[str, float | None] = {}
-    for (uuid, number), value in _rows(status):
-        if value not in rates:
-            rates[value] = _rate(number, value)
-        speed = rates[value]
-        links.append(NvLink(uuid, number, speed, to.get((uuid, number), ""), errors.get((uuid, number))))
+    for (uuid, number), text in _rows(status):
+        rate = re.fullmatch(r"([\d.]+) GB/s", text)
+        if not rate and text.strip("<>").lower() != "inactive":
+            raise ValueError(f"Link {number}: {text}")
+        gb_s = float(rate[1]) if rate else None
+        links.append(NvLink(uuid, number, gb_s, to.get((uuid, number), ""), errors.get((uuid, number))))
     return tuple(links)
 
 
 def _links_of_nvml(document: str) -> tuple[NvLink, ...] | None:
-    """The links of all GPUs that NVML can open, as nvidia-smi has them; None where NVML does not tell those of one, or
-    has no GPU.
-
-    Raises Unavailable if a GPU does not answer in time.
-    """
+    """The links of all GPUs that NVML can open, as nvidia-smi lists them; None if NVML has no GPU, or not the links of
+    one. Raises Unavailable if a GPU does not answer in time."""
     links: list[NvLink] = []
     gpus = host_text.json_value(document)["gpus"]
     for gpu in gpus:
@@ -144,21 +135,12 @@ def _link_of_nvml(uuid: str, link: Mapping[str, Any]) -> NvLink:
     return NvLink(uuid, host_text.integer(link["link"]), None if mb_s is None else mb_s / 1000, bus_id(peer), errors)
 
 
-def _rate(number: int, text: str) -> float | None:
-    """GB/s; None for a link that is down. Raises ValueError for other text."""
-    match = re.fullmatch(r"([\d.]+) GB/s", text)
-    if not match and text.strip("<>").lower() != "inactive":
-        raise ValueError(f"Link {number}: {text}")
-    return float(match[1]) if match else None
-
-
 def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
     """Parses lines of links below lines of GPUs: the text by (UUID, link). Raises ValueError for other lines."""
     rows, uuid = [], ""
     for line in host_text.lines(text):
-        link = _link(line) if len(line) <= _LONGEST_KEPT else _link.__wrapped__(line)
-        if link:
-            rows.append(((uuid, link[0]), link[1]))
+        if link := _LINK_LINE.match(line.strip()):
+            rows.append(((uuid, host_text.integer(link[1])), link[2].strip()))
         elif gpu := _GPU_LINE.match(line.strip()):
             uuid = gpu[1]
         elif line.strip() and not _QUIET.match(line.strip()):
@@ -166,17 +148,5 @@ def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
     return rows
 
 
-_LONGEST_KEPT = 80
-"""Characters of a line about a link that is parsed once; the links of all GPUs have the same lines."""
-
-
-@lru_cache(maxsize=1024)
-def _link(line: str) -> tuple[int, str] | None:
-    """The number of a link and what its line says; None for another line."""
-    link = _LINK_LINE.match(line.strip())
-    return (host_text.integer(link[1]), link[2].strip()) if link else None
-
-
 nvlinks = Fact("topology.nvlinks", NVML, _nvlinks)
-"""Every end of every NVLink, also of links that are down; () without NVLinks. If a GPU is lost, each GPU is queried
-alone."""
+"""Every end of every NVLink, also of links that are down; () without NVLinks."""

@@ -1,4 +1,4 @@
-"""The results of the short load on all GPUs, which is measured in rounds. onhost/nccl_load.py describes every key."""
+"""The results of the short load on all GPUs, in rounds. onhost/nccl_load.py describes every key."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from rigwright.core.command import Result
 from rigwright.facts import Fact
-from rigwright.facts.nccl.document import MeasurementDocument
-from rigwright.facts.nccl.p2p_test import READ_DOCUMENT, left_document, read_document
+from rigwright.facts.nccl.document import READ_DOCUMENT, MeasurementDocument, left_document, read_document
 
 
 class LoadedGpu(Struct, frozen=True):
@@ -20,7 +19,7 @@ class LoadedGpu(Struct, frozen=True):
 
 
 class Sensors(Struct, frozen=True):
-    """What NVML says of a GPU while it multiplies: medians of a round; None: not reported. `reasons`: bits of all
+    """NVML's values of a GPU while it multiplies, medians of a round; None: not reported. `reasons`: the bits of all
     reasons for a lower clock."""
 
     clock_mhz: float | None
@@ -38,8 +37,7 @@ class Speed(Struct, frozen=True):
 
 
 class Round(Struct, frozen=True):
-    """One round: TFLOPS of each GPU, the copies of each pair, the bus bandwidth of the all-reduce. None: not
-    measured."""
+    """TFLOPS of each GPU, the copies of each pair, the bus bandwidth of the all-reduce. None: not measured."""
 
     process: int
     tflops: tuple[float, ...] | None
@@ -57,7 +55,7 @@ class Load(MeasurementDocument, frozen=True):
 
 MOST_ROUNDS = 100
 MOST_ERRORS = 20
-"""Errors of one document: one of a part, and one of the program."""
+"""Errors of one document."""
 
 
 def _measured(result: Result) -> Load:
@@ -67,20 +65,14 @@ def _measured(result: Result) -> Load:
         raise ValueError(f"{len(load.rounds)} rounds, not up to {MOST_ROUNDS}")
     if len(load.errors) > MOST_ERRORS:
         raise ValueError(f"{len(load.errors)} errors, not up to {MOST_ERRORS}")
-    numbers = [value for one in load.rounds for value in _numbers(one)]
-    if any(not 0 <= value < 1e9 for value in numbers):
-        raise ValueError("a speed that is none")
+    for each in load.rounds:
+        values = [*(each.tflops or ()), *(pair.gb_s for pair in each.copies or ()), each.all_reduce_gb_s]
+        for sensor in each.sensors or ():
+            values += [sensor.clock_mhz, sensor.power_w, sensor.temperature_c]
+        if any(value is not None and not 0 <= value < 1e9 for value in values):
+            raise ValueError("a speed that is none")
     return load
 
 
-def _numbers(one: Round) -> list[float]:
-    values = [*(one.tflops or ()), *(pair.gb_s for pair in one.copies or ())]
-    values += [one.all_reduce_gb_s] if one.all_reduce_gb_s is not None else []
-    for sensor in one.sensors or ():
-        readings = (sensor.clock_mhz, sensor.power_w, sensor.temperature_c)
-        values += [value for value in readings if value is not None]
-    return values
-
-
 measured = Fact("nccl_load.measured", READ_DOCUMENT, _measured)
-"""The document of the load; it exists on the host only right after the run."""
+"""The document of the load, which is on the host only right after the run."""

@@ -1,5 +1,4 @@
-"""Results of NVIDIA's nccl-tests on the host's GPUs: the document of onhost/nccl_programs.py, whose docstring describes
-every key."""
+"""Results of NVIDIA's nccl-tests on the host's GPUs. onhost/nccl_programs.py describes every key."""
 
 from __future__ import annotations
 
@@ -10,7 +9,8 @@ from msgspec import Struct
 
 from rigwright.core.command import Result
 from rigwright.facts import Fact
-from rigwright.facts.nccl.p2p_test import READ_DOCUMENT, Kind, left_document, read_document
+from rigwright.facts.nccl.document import READ_DOCUMENT, left_document, read_document
+from rigwright.facts.nccl.p2p_test import Kind
 
 
 class Way(Struct, frozen=True):
@@ -22,9 +22,7 @@ class Way(Struct, frozen=True):
 
 class Run(Struct, frozen=True):
     """One run of a program. `path` None: not on the host. `code`: the exit status, or the negative number of a signal.
-
-    `outcome` "flood": too much output. `error` has details of "flood", "hang" and "not run".
-    """
+    `outcome` "flood": too much output. `error`: details of "flood", "hang" and "not run"."""
 
     program: str
     path: str | None
@@ -39,9 +37,9 @@ class Run(Struct, frozen=True):
     warnings: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        odd = next((ends for ends in self.transports if not re.fullmatch(r"\d+-\d+", ends)), None)
-        if odd is not None:
-            raise ValueError(f"transports of {odd!r}", "two ranks, such as 0-1")
+        for ends in self.transports:
+            if not re.fullmatch(r"\d+-\d+", ends):
+                raise ValueError(f"transports of {ends!r}", "two ranks, such as 0-1")
 
     @property
     def said(self) -> str:
@@ -65,5 +63,4 @@ def _document(result: Result) -> NcclTests:
 
 
 nccl_tests = Fact("nccl_programs.nccl_tests", READ_DOCUMENT, _document)
-"""The document with the results of all_reduce_perf and sendrecv_perf; it exists on the host only right after the
-run."""
+"""The results of all_reduce_perf and sendrecv_perf, which are on the host only right after the run."""

@@ -1,5 +1,4 @@
-"""The host's own record of the peer-to-peer test: the changes after which it has not passed yet, and the last run in
-which it passed."""
+"""The host's record of the peer-to-peer test: the changes after which it is required, and the last time that it passed."""
 
 from __future__ import annotations
 
@@ -30,10 +29,8 @@ _TIME = lazy_re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01
 
 
 class RequiredTest(Struct, frozen=True):
-    """A test that a change requires: `since`, its time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the change.
-
-    `single`: whether a host with a single GPU needs the test, too; older versions did not write it.
-    """
+    """A test that a change requires: `since`, its time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the
+    change. `single`: also with a single GPU; older versions did not write it."""
 
     since: str
     run: str
@@ -58,11 +55,8 @@ class Passed(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """What the host remembers of the test.
-
-    `damaged`: whether something in the record could not be read. `checksum` of the required tests as they were
-    read, "" without any.
-    """
+    """The host's record of the test. `damaged`: a part of it could not be read. `checksum`: of the file of required
+    tests, "" without one."""
 
     required: tuple[RequiredTest, ...] = ()
     passed: Passed | None = None
@@ -98,16 +92,15 @@ def _record(result: Result) -> Record:
 
 
 def _entry(line: str, kind: type[T]) -> T | None:
-    """A line of JSON as an instance of a type, its texts on one line and cut; None when the line is no such
-    instance."""
+    """A line of JSON as an instance of a type, its texts on one line and cut; None for another line."""
     try:
         given = host_text.json_value(line)
-        if not isinstance(given, dict):
-            return None
-        entry: T = convert({key: _harmless(value) for key, value in given.items()}, kind, "the record", "")
+        if isinstance(given, dict):
+            entry: T = convert({key: _harmless(value) for key, value in given.items()}, kind, "the record", "")
+            return entry
     except (InputError, KeyError, ValueError, RecursionError):
-        return None
-    return entry
+        pass
+    return None
 
 
 def _harmless(value: Any) -> Any:
@@ -117,4 +110,4 @@ def _harmless(value: Any) -> Any:
 
 
 record = Fact("p2p_record.record", script(_READ, timeout_s=60, reads=True), _record)
-"""The record of the host; an empty one on a host that no test was run on."""
+"""The record of the host; an empty one if no test was run on it."""

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from msgspec import Struct, field, to_builtins
 
-from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import visible
-from rigwright.core.errors import InputError
-from rigwright.core.schema import convert
-from rigwright.facts import Fact, Unavailable, Unreadable
-
-T = TypeVar("T")
-
-FOLDER = "/run/rigwright-p2p"
-"""The folder on the host with the program, its log and its document during the test. It is removed afterwards."""
+from rigwright.facts import Fact
+from rigwright.facts.nccl.document import READ_DOCUMENT, Mistake, Versions, left_document, read_document
 
 Outcome = Literal["ok", "wrong data", "hang", "error", "refused", "not run"]
 Status = Literal["ok", "chipset", "gpu", "topology", "disabled by registry", "not supported", "unknown"]
@@ -28,8 +20,8 @@ Kind = Literal["P2P", "SHM", "NET", "mixed", "unknown"]
 class CopyResult(Struct, frozen=True):
     """A copy from one GPU to another, or within one GPU. `ok` None: not tested; `outcome` and `error` have the reason.
 
-    `gb_s`: in one direction, while no other pair of GPUs transfers, 10^9 bytes per second. None: not measured alone.
-    `round_gb_s`: while the other pairs of its round transfer too. None: not measured in a round.
+    `gb_s`: in one direction while no other pair transfers, `round_gb_s`: while the other pairs of its round transfer
+    too, both 10^9 bytes per second; None: not measured.
     """
 
     ok: bool | None
@@ -41,11 +33,8 @@ class CopyResult(Struct, frozen=True):
 
 
 class SendRecvResult(CopyResult, frozen=True):
-    """NCCL's send and receive between two GPUs, and the transport in its log: `kind`, and the original `words` of the
-    log.
-
-    `without_p2p`: the same with NCCL_P2P_DISABLE=1. `with_level_sys`: with NCCL_P2P_LEVEL=SYS; None: not tested.
-    """
+    """NCCL's send and receive between two GPUs, and the transport in its log: `kind`, and the `words` of the log.
+    `without_p2p`: with NCCL_P2P_DISABLE=1. `with_level_sys`: with NCCL_P2P_LEVEL=SYS; None: not tested."""
 
     gpus: tuple[int, ...] = ()
     transport: str | None = None
@@ -79,10 +68,8 @@ class Granted(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """`cuda`: peer access (None: unknown). `distance`: PIX, PXB, PHB, NODE or SYS, as in `nvidia-smi topo -m`.
-
-    `link`: the kind of the link: NV2 (two NVLinks), else the distance.
-    """
+    """`cuda`: peer access (None: unknown). `distance`: PIX, PXB, PHB, NODE or SYS, as in `nvidia-smi topo -m`. `link`:
+    NV2 (two NVLinks), otherwise the distance."""
 
     cuda: bool | None
     nvml: Granted | None
@@ -91,8 +78,7 @@ class Grant(Struct, frozen=True):
 
 
 class Pair(Struct, frozen=True):
-    """Two GPUs, one direction. `bytes`: a copy with peer access; `staged`: through the host; `collective` None: not
-    requested."""
+    """Two GPUs, one direction. `bytes`: a copy with peer access; `staged`: through the host; `collective`: by NCCL."""
 
     start: int
     end: int
@@ -138,10 +124,7 @@ class SharedMemory(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True):
-    """A variable of NCCL or CUDA that is set in a file or in the environment.
-
-    `in_force`: it may have affected the test.
-    """
+    """A variable of NCCL or CUDA in a file or in the environment. `in_force`: it may have affected the test."""
 
     name: str
     value: str
@@ -152,22 +135,6 @@ class Setting(Struct, frozen=True):
     def switches_off(self) -> bool:
         """Whether it disables a transport of NCCL."""
         return self.name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE") and self.value not in ("", "0")
-
-
-class Mistake(Struct, frozen=True):
-    """An error and its place."""
-
-    where: str
-    what: str
-
-
-class Versions(Struct, frozen=True):
-    """Versions of the driver, of CUDA in the driver, of the CUDA runtime and of NCCL; None: unknown or not used."""
-
-    driver: str | None
-    cuda_driver: str | None
-    cuda_runtime: str | None
-    nccl: str | None
 
 
 class Counts(Struct, frozen=True):
@@ -202,43 +169,6 @@ class Document(Struct, frozen=True):
     """Rounds of ordered pairs that were tested at the same time; without rounds every pair was tested alone."""
 
 
-_RENAMED = {"from": "start", "to": "end"}
-"""Keys of a pair that are keywords of Python."""
-
-
-def read_document(text: str, document_type: type[T], name: str) -> T:
-    """Parses the JSON document of a program of onhost/ as a type. Raises ValueError for an unknown or missing key, a
-    value of another type, and another schema than 1."""
-    try:
-        given = host_text.json_value(text)
-        if not isinstance(given, dict):
-            raise ValueError("no JSON object")
-        document: T = convert(_visible(given), document_type, f"the {name} document", "")
-    except InputError as error:
-        raise ValueError(
-            f"{error.where}: {error.found}" + (f", not {error.expected}" if error.expected else "")
-        ) from None
-    except KeyError as key:
-        raise ValueError(f"unknown key {key}") from None
-    except RecursionError:
-        raise ValueError("nested without end") from None
-    if given["schema"] != 1:
-        raise ValueError(f"schema {given['schema']}, not 1")
-    return document
-
-
-def _visible(value: Any) -> Any:
-    """A value from JSON with its control characters replaced, and `from` and `to` of a pair renamed."""
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, list):
-        return [_visible(item) for item in value]
-    if isinstance(value, Mapping):
-        is_pair = "from" in value and "grant" in value
-        return {(_RENAMED.get(key, key) if is_pair else str(key)): _visible(item) for key, item in value.items()}
-    return value
-
-
 def read(text: str) -> Document:
     """The document of the peer-to-peer test. Raises ValueError."""
     document = read_document(text, Document, "test's")
@@ -249,30 +179,14 @@ def read(text: str) -> Document:
     return document
 
 
-READ_DOCUMENT = script('cat "$1/document" 2>/dev/null', FOLDER)
-
-
-def left_document(result: Result, not_run: str, empty: str) -> str:
-    """The output of READ_DOCUMENT. Raises Unavailable(`not_run`) without a document, Unreadable(`empty`) if it is
-    empty."""
-    if result.code == 1 and not result.stdout:
-        raise Unavailable(not_run)
-    if not result.stdout.strip():
-        raise Unreadable(empty)
-    return result.text
-
-
 def _tested(result: Result) -> Document:
     return read(left_document(result, "the peer-to-peer test has not run", "the peer-to-peer test left no document"))
 
 
 class PairFigures(Struct, frozen=True):
-    """What a test measured between two GPUs, by their UUIDs: GB/s (10^9 bytes) of NCCL's send and receive and of
-    copies, the slower direction.
-
-    Measured alone, or beside the other pairs of its round where the test measured no pair of its kind slower. 0: the
-    data was wrong, or nothing came; None: not tested. `driver`: the version that was loaded.
-    """
+    """GB/s (10^9 bytes) between two GPUs, by their UUIDs, of NCCL's send and receive and of copies, in the slower
+    direction: alone, otherwise beside the other pairs of the round. 0: the data was wrong or none came; None: not
+    tested. `driver`: the loaded version."""
 
     gpus: tuple[str, str]
     nccl_gb_s: float | None
@@ -280,25 +194,22 @@ class PairFigures(Struct, frozen=True):
     driver: str = ""
 
 
-def figures(found: Document) -> tuple[PairFigures, ...]:
-    """The figures of each pair of a full test whose GPUs have UUIDs, in the order of its GPUs; () of a quick one, whose
-    messages are small."""
-    if found.quick:
+def figures(document: Document) -> tuple[PairFigures, ...]:
+    """The figures of each pair of a full test whose GPUs have UUIDs, in the order of its GPUs; () for a quick test,
+    whose messages are small."""
+    if document.quick:
         return ()
-    uuids = {gpu.index: gpu.uuid for gpu in found.gpus}
+    uuids = {gpu.index: gpu.uuid for gpu in document.gpus}
     directions: dict[tuple[int, int], list[Pair]] = {}
-    for pair in found.pairs:
+    for pair in document.pairs:
         directions.setdefault((min(pair.start, pair.end), max(pair.start, pair.end)), []).append(pair)
-    return tuple(
-        PairFigures(
-            (a, b),
-            _slower([_gb_s(pair.collective) for pair in pairs]),
-            _slower([_gb_s(pair.bytes, pair.staged) for pair in pairs]),
-            found.versions.driver or "",
-        )
-        for (low, high), pairs in sorted(directions.items())
-        if low != high and (a := uuids[low]) and (b := uuids[high])
-    )
+    made = []
+    for (low, high), pairs in sorted(directions.items()):
+        if low != high and (a := uuids[low]) and (b := uuids[high]):
+            nccl_gb_s = _slower([_gb_s(pair.collective) for pair in pairs])
+            copy_gb_s = _slower([_gb_s(pair.bytes, pair.staged) for pair in pairs])
+            made.append(PairFigures((a, b), nccl_gb_s, copy_gb_s, document.versions.driver or ""))
+    return tuple(made)
 
 
 def _gb_s(*results: CopyResult | None) -> float | None:
@@ -315,13 +226,8 @@ def _slower(speeds: list[float | None]) -> float | None:
     return min(known) if known and len(known) == len(speeds) else None
 
 
-def _kept(found: Document) -> list[dict[str, Any]]:
-    return [to_builtins(one) for one in figures(found)]
-
-
-tested = Fact("nccl.tested", READ_DOCUMENT, _tested, kept=_kept)
-"""The document of the test; it exists on the host only right after the test. The history keeps a few figures of it
-(PairFigures)."""
+tested = Fact("nccl.tested", READ_DOCUMENT, _tested, kept=lambda document: to_builtins(list(figures(document))))
+"""The document of the test, which is on the host only right after it. The history keeps its PairFigures."""
 
 _SETTINGS = r"""
 home=$(getent passwd -- "${SUDO_USER:-root}" | cut -d: -f6)
@@ -351,5 +257,4 @@ def _settings(result: Result) -> tuple[Setting, ...]:
 
 
 settings = Fact("nccl.settings", script(_SETTINGS, reads=True), _settings)
-"""NCCL's variables in the first thousand files that logins, services or NCCL read, those of the system and of root
-first."""
+"""NCCL's variables in the first thousand files that logins, services or NCCL read, those of the system first."""

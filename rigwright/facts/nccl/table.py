@@ -1,12 +1,10 @@
 """Parses the output of NVIDIA's nccl-tests: the table of sizes and speeds, and the number of wrong values.
 
-Rows are read from the right with the column names of the header, because `redop` and `root` are missing in some
-versions and may be blank in others.
+Rows are read from the right by the header, because `redop` and `root` are missing in some versions and blank in others.
 
-    size count type redop time algbw busbw error time algbw busbw error              until 2021; error: the largest
-    deviation
-    size count type redop root time algbw busbw #wrong time algbw busbw #wrong       since; #wrong: how many values
-    ... time algbw busbw #wrong i_min i_max i_p99 i_cv% ...                          with a report of every iteration
+    size count type redop time algbw busbw error time algbw busbw error           until 2021; error: largest deviation
+    size count type redop root time algbw busbw #wrong time algbw busbw #wrong    since; #wrong: number of wrong values
+    ... time algbw busbw #wrong i_min i_max i_p99 i_cv% ...                       with a report of every iteration
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ _LEADING = ("size", "count", "type", "redop", "root")
 
 
 class Row(Struct, frozen=True):
-    """One message size. `busbw_gb_s`: the better of out-of-place and in-place; `wrong`: wrong values of both, None: not
-    compared."""
+    """One message size. `busbw_gb_s`: the better of out-of-place and in-place. `wrong`: of both; None: not compared."""
 
     size_bytes: int
     busbw_gb_s: float
@@ -34,7 +31,7 @@ class Row(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """The rows of a run. `out_of_bounds`: the number of wrong values in its last line (None: the run ended before)."""
+    """The rows of a run. `out_of_bounds`: the number of wrong values in its last line, None without that line."""
 
     rows: tuple[Row, ...]
     out_of_bounds: int | None
@@ -49,11 +46,8 @@ class Table(Struct, frozen=True):
 
 
 def read(text: str) -> Table:
-    """The table in a text; without rows if the program ended before. Ignores lines of other programs and of NCCL's log,
-    and a last line that was cut off.
-
-    Raises ValueError for a row that does not match its header, and for unknown columns.
-    """
+    """The table in a text. Ignores other lines, and a last line that was cut off. Raises ValueError for a row that does
+    not match its header, and for an unknown column."""
     columns: list[str] = []
     rows: list[Row] = []
     bounds = None
@@ -86,12 +80,9 @@ def _row(words: Sequence[str], columns: Sequence[str], line: str) -> Row:
         named = list(zip(columns, values, strict=True))
         speeds = [float(value) for name, value in named if name == "busbw"]
         counts = [int(float(value)) for name, value in named if name == "#wrong" and value != "N/A"]
-        for name, value in named:  # not all of these are used, but all must be numbers
-            if (
-                (value != "N/A" or name not in ("error", "#wrong"))
-                and not 0 <= float(value) < math.inf
-                and name != "error"
-            ):
+        for name, value in named:  # not all are used, but all must be numbers
+            missing = value == "N/A" and name in ("error", "#wrong")
+            if not missing and not 0 <= float(value) < math.inf and name != "error":
                 raise ValueError(value)
         deviations = [value for name, value in named if name == "error" and value != "N/A"]
         size = host_text.integer(words[0].replace("_", ""))

@@ -18,7 +18,7 @@ from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
 from rigwright.facts import Fact, Unavailable, Unreadable
-from rigwright.facts.gpu.smi import answered
+from rigwright.facts.gpu.smi import successful_output
 
 KIND = "nvidia.com/gpu"
 MOST_FILES, MOST_BYTES, MOST_PATHS, LONGEST_PATH = 32, 262144, 1000, 500
@@ -335,7 +335,7 @@ nodes = Fact("containers.nodes", script(_NODES, reads=True), _nodes)
 def _mig(result: Result) -> tuple[str, ...]:
     found: list[str] = []
     gpu, number = "", 0
-    for line in host_text.lines(answered(result)):
+    for line in host_text.lines(successful_output(result)):
         if match := re.match(r"GPU (\d{1,3}):", line):
             gpu, number = match[1], 0
         elif re.match(r"\s{1,8}MIG ", line) and gpu:

@@ -6,9 +6,8 @@ from msgspec import Struct
 
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact
-from rigwright.facts.nccl.document import MeasurementDocument
+from rigwright.facts.nccl.document import FOLDER, READ_DOCUMENT, MeasurementDocument, left_document, read_document
 from rigwright.facts.nccl.load import MOST_ERRORS, LoadedGpu, Sensors
-from rigwright.facts.nccl.p2p_test import FOLDER, READ_DOCUMENT, left_document, read_document
 
 MOST_POINTS = 32
 

@@ -26,7 +26,7 @@ from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.facts import Unavailable, Unreadable, pci, system, systemd
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import Gpu, Locks
-from rigwright.facts.nccl.p2p_test import FOLDER
+from rigwright.facts.nccl.document import FOLDER
 from rigwright.facts.own_programs import at_work
 from rigwright.features.limits_find import facts as limits_sweep
 from rigwright.features.limits_find import points as limit_points

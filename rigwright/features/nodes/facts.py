@@ -15,7 +15,7 @@ from rigwright.core.host_result import HostResult
 from rigwright.core.schema import AbsolutePath
 from rigwright.core.typed_json import typed
 from rigwright.facts import Fact, Unreadable, whole
-from rigwright.facts.nccl.p2p_test import READ_DOCUMENT, left_document, read_document
+from rigwright.facts.nccl.document import READ_DOCUMENT, left_document, read_document
 from rigwright.features.nodes.training_facts import NodeTraining
 
 LEAST, MOST = 2, 32

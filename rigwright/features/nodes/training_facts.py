@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from rigwright.core.command import Result
 from rigwright.facts import Fact
+from rigwright.facts.nccl.document import READ_DOCUMENT, left_document, read_document
 from rigwright.facts.nccl.nccl_tests import Run
-from rigwright.facts.nccl.p2p_test import READ_DOCUMENT, left_document, read_document
 from rigwright.features.training_smoke.facts import SmokeRun, refuse_odd_ranks
 
 MOST_RANKS = 32 * 64

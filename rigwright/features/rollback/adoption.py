@@ -12,8 +12,7 @@ from rigwright.engine import lease, run_record
 from rigwright.engine.report import FactsResult
 from rigwright.facts import run_record as records
 from rigwright.facts.plain import plain
-from rigwright.facts.run_record import Run
-from rigwright.facts.run_recording import LISTS
+from rigwright.facts.run_record import LISTS, Run
 from rigwright.fleet.host_job import HostJob
 
 STANDING = "run_record.standing"

@@ -12,8 +12,8 @@ from rigwright.core.errors import HostError
 from rigwright.core.shortening import first_of
 from rigwright.driver.old_kernels import boot_room
 from rigwright.facts import Facts, past_runs, run_record, system
-from rigwright.facts.run_record import MARKS, Run, WrittenFile
-from rigwright.facts.run_recording import KEEP, KEPT_RUNS, LISTS
+from rigwright.facts.run_record import LISTS, MARKS, Run, WrittenFile
+from rigwright.operations._run_recording import KEEP, KEPT_RUNS
 from rigwright.operations.file import ENTER
 
 _WHERE = "rollback"

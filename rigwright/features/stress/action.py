@@ -10,7 +10,7 @@ from rigwright.core.host_result import HostResult
 from rigwright.engine.events import ActivityStarted
 from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.facts import system
-from rigwright.facts.conditions import CONDITIONS
+from rigwright.facts.gpu.figures import CONDITIONS
 from rigwright.features.stress.measured_before import Figures
 from rigwright.features.stress.run import StressOptions
 from rigwright.fleet.host_job import HostJob

@@ -12,8 +12,8 @@ from rigwright.core.command import Result
 from rigwright.core.host_result import HostResult
 from rigwright.facts import Fact
 from rigwright.facts.gpu.figures import GpuFigures
-from rigwright.facts.nccl.document import MeasurementDocument
-from rigwright.facts.nccl.p2p_test import READ_DOCUMENT, Outcome, left_document, read_document
+from rigwright.facts.nccl.document import READ_DOCUMENT, MeasurementDocument, left_document, read_document
+from rigwright.facts.nccl.p2p_test import Outcome
 
 StageName = Literal["alone", "together", "in step", "soak"]
 Kind = Literal["fp32", "tf32", "fp16", "fp64"]

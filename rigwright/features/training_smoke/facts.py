@@ -14,8 +14,8 @@ from rigwright.core.command import Result
 from rigwright.core.host_result import HostResult
 from rigwright.core.schema import Release
 from rigwright.facts import Fact
+from rigwright.facts.nccl.document import READ_DOCUMENT, left_document, read_document
 from rigwright.facts.nccl.nccl_tests import Run
-from rigwright.facts.nccl.p2p_test import READ_DOCUMENT, left_document, read_document
 from rigwright.features.training.torch_build import TorchBuild
 
 MOST_GPUS, MOST_RUNS, LONGEST = 64, 8, 1000

@@ -22,11 +22,12 @@ from rigwright.engine.p2p import wheels as wheel_copy
 from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.engine.report import FAILS
 from rigwright.facts import Unavailable, Unreadable, driver, kernel, system
-from rigwright.facts.conditions import CONDITIONS
 from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu.figures import CONDITIONS
 from rigwright.facts.nccl import load as nccl_load
+from rigwright.facts.nccl.document import Mistake
 from rigwright.facts.nccl.load import Load, Round
-from rigwright.facts.nccl.p2p_test import CopyResult, Document, Mistake, SendRecvResult
+from rigwright.facts.nccl.p2p_test import CopyResult, Document, SendRecvResult
 from rigwright.features.try_.attempt import FOLLOWS, Measurement
 
 NAME = "load"

@@ -18,7 +18,7 @@ from rigwright.engine import run_record as recorder
 from rigwright.engine.events import ActivityStarted, Note
 from rigwright.engine.report import ApplyResult, CheckResult, FactsResult, PlanResult
 from rigwright.facts import Fact, past_runs, run_record, system
-from rigwright.facts.conditions import CONDITIONS
+from rigwright.facts.gpu.figures import CONDITIONS
 from rigwright.features.try_ import attempt
 from rigwright.features.try_.attempt import Attempt, Measurement
 from rigwright.features.try_.measurement import MeasurementOptions

@@ -16,10 +16,10 @@ from rigwright.engine import lease
 from rigwright.engine import run_record as recorder
 from rigwright.facts import FactStore, Missing, run_record
 from rigwright.facts.run_record import Run, State, Written, WrittenFile
-from rigwright.facts.run_recording import KEPT_RUNS
 from rigwright.features.rollback import operations as rollback
 from rigwright.features.rollback.going_back import change_of, differing, obstacle, put_back, target, toward
 from rigwright.operations import file
+from rigwright.operations._run_recording import KEPT_RUNS
 
 DPKG_QUERY = '#!/bin/sh\nprintf \'%s\\n\' "dkms	all	2.8.7	install	installed" "libc6	amd64	2.35	hold	installed"\n'
 PLACES = (

@@ -9,17 +9,9 @@ import pytest
 
 from rigwright.core.command import Result
 from rigwright.facts import kernel, system
+from rigwright.facts.nccl.document import Versions
 from rigwright.facts.nccl.load import Load, Round, Sensors, Speed
-from rigwright.facts.nccl.p2p_test import (
-    AllReduceResult,
-    CopyResult,
-    Counts,
-    Document,
-    Grant,
-    Pair,
-    SendRecvResult,
-    Versions,
-)
+from rigwright.facts.nccl.p2p_test import AllReduceResult, CopyResult, Counts, Document, Grant, Pair, SendRecvResult
 from rigwright.features.try_ import measurement
 
 VERSIONS = Versions("535.261.03", "12.2", "12.4", "2.21.5")

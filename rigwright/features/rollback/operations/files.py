@@ -18,8 +18,7 @@ from rigwright.facts import Facts, Unavailable, display, grub, past_runs, run_re
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.facts.boot import reboot_record
-from rigwright.facts.run_record import Run, WrittenFile
-from rigwright.facts.run_recording import LISTS
+from rigwright.facts.run_record import LISTS, Run, WrittenFile
 from rigwright.facts.systemd import GUARD_UNIT, LIMITS_UNIT
 from rigwright.features.rollback.going_back import change_of, differing, obstacle, require_room, target, toward, unmark
 from rigwright.operations import apt, operation

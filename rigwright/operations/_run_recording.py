@@ -1,35 +1,22 @@
-"""The shell functions with which a run records on a host what is there before it changes it; run_record.py reads the
-record."""
+"""The shell functions that record on a host what was there before a run changes it; facts/run_record.py reads it."""
 
 from __future__ import annotations
 
-from rigwright.core.host_folders import STATE
 from rigwright.core.templates.host_files import HOST_FILES
+from rigwright.facts.apt.dpkg import LISTED
 from rigwright.facts.gpu.gpus import LOCKED_FILE
 from rigwright.facts.kernel import MODINFO
+from rigwright.facts.run_record import LISTS, STATE_OF, TEXTS
 
-MOST_FILES, MOST_FILE_KIB, MOST_KIB = 400, 1024, 16 * 1024
-"""Files that a record has from the beginning, the size of one whose content it has, and of all of them; others have
-only their digest there."""
+_MOST_FILES, _MOST_FILE_BYTES, _MOST_BYTES = 400, 1 << 20, 16 << 20
+"""Files that a record begins with, and the size of one file and of all files whose content is recorded."""
 KEPT_RUNS = 20
-"""The number of runs that changed the host, and of other runs, whose records and scripts stay in
-/var/lib/rigwright/runs, the last ones."""
-LISTS = (f"{STATE}/files", f"{STATE}/holds", f"{STATE}/packages")
-"""What rigwright itself remembers of what it put on the host."""
-
-TEXTS = "about packages automatic units gpus locks"
-"""The files of a record whose digests are in it."""
+"""The number of the last runs that changed the host, and of other runs, which stay in /var/lib/rigwright/runs."""
 
 KEEP = (
-    (
-        r"""
+    STATE_OF
+    + r"""
 record=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
-state() {  # FILE PATH: KIND MODE OWNER SHA256 PATH of what stands there
-  if [ -L "$1" ]; then printf 'link\t777\t%s\t%s\t%s\n' "$(stat -c %u:%g -- "$1")" "$(readlink -- "$1" | sha256sum | cut -c 1-64)" "$2"
-  elif [ -f "$1" ]; then printf 'file\t%s\t%s\t%s\n' "$(stat --printf '%a\t%u:%g' -- "$1")" "$(sha256sum <"$1" | cut -c 1-64)" "$2"
-  elif [ -e "$1" ]; then printf 'other\t-\t-\t-\t%s\n' "$2"
-  else printf 'absent\t-\t-\t-\t%s\n' "$2"; fi
-}
 kept() {  # FILE PATH: adds to the record of this run what stands there, once
   [ -d "$record" ] || return 0
   ! cut -f 5- "$record/files" | grep -qxF -e "$2" || return 0
@@ -48,26 +35,12 @@ secure() { [ -n "${all_at_once:-}" ] || sync -- "$@"; }
 wrote() {  # STATE: adds what will stand at a path to what this run wrote
   [ ! -d "$record" ] || { printf '\n%s\n' "$1" >>"$record/wrote" && sync "$record/wrote"; }
 }
-"""
-    )
-    .replace("@BYTES@", str(MOST_FILE_KIB * 1024))
-    .replace("@ROOM@", str(MOST_KIB * 1024))
+""".replace("@BYTES@", str(_MOST_FILE_BYTES)).replace("@ROOM@", str(_MOST_BYTES))
 )
-"""Shell functions that add a path to the record of the run, before the path is changed. Without a record they do
-nothing.
+"""Shell functions that record a path before it is changed. Without a record they do nothing. Their variables (record,
+was, was_mode, was_size, record_room) are global."""
 
-Their variables (record, was, was_mode, was_size, record_room) are global: a script that uses them has others."""
-
-LISTED = r"""
-listed() {
-  dpkg-query -W -f '${Package}\t${Architecture}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n' |
-    awk -F '\t' -v native="$(dpkg --print-architecture)" '{print ($2 == "all" || $2 == native ? $1 : $1 ":" $2) "\t" $3 "\t" $4 "\t" $5}' |
-    LC_ALL=C sort
-}
-marked() {  # NAME VERSION WANT STATUS MARK of each package; MARK: auto or manual
-  { apt-mark showauto | sed 's/$/\tauto/'; listed; } |
-    awk -F '\t' 'NF == 2 {automatic[$1]; next} $4 != "not-installed" {print $0 "\t" ($1 in automatic ? "auto" : "manual")}'
-}
+APT_WORK = r"""
 ended() {  # FOLDER: adds the packages that differ from those of before apt began, also by their mark, to the packages of that run
   [ -e "$1/apt-before" ] || return 0
   marked | LC_ALL=C comm -3 "$1/apt-before" - | sed 's/^\t//' | cut -f 1 | sort -u >>"$1/own-packages" &&
@@ -79,8 +52,7 @@ begun() {
   ended "$own"; marked >"$own/apt-before.new" && sync "$own/apt-before.new" && mv "$own/apt-before.new" "$own/apt-before"
 }
 """
-"""Shell functions: the packages of dpkg; and `begun`, `ended "$own"` around each work of apt, which find out what it
-changed."""
+"""Shell functions around each work of apt, after LISTED: `begun`, and `ended "$own"`, which records what it changed."""
 
 _USUAL = " ".join(
     sorted(
@@ -96,6 +68,7 @@ RECORD = (
     (
         KEEP
         + LISTED
+        + APT_WORK
         + r"""
 run=${RIGWRIGHT_RUN:-} runs=/var/lib/rigwright/runs
 [ -n "$run" ] && [ ! -d "$runs/$run/record" ] || exit 0
@@ -134,8 +107,8 @@ sha256sum @TEXTS@ >digests && find . ! -type l -exec sync -- {} + && mv "$record
     .replace("@USUAL@", _USUAL)
     .replace("@LOCKED@", LOCKED_FILE)
     .replace("@TEXTS@", TEXTS)
-    .replace("@MOST@", str(MOST_FILES))
+    .replace("@MOST@", str(_MOST_FILES))
     .replace("@LISTS@", " ".join(LISTS))
     .replace("@MODINFO@", MODINFO)
 )
-"""Records what is on the host, once in a run, in a folder that appears when it is whole."""
+"""Records what is on the host, once in a run; the folder of the record appears when it is complete."""
