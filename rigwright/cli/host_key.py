@@ -10,8 +10,6 @@ from rigwright.inventory.model import Host
 from rigwright.report.labels import local_time
 from rigwright.ssh import connect, known_hosts
 
-TIMEOUT_S = 20
-
 
 def confirm(command: str, host: Host, yes: bool, otherwise: str) -> list[str]:
     """Records the key of each gateway and of the host after a yes, unless it is on record.
@@ -20,7 +18,7 @@ def confirm(command: str, host: Host, yes: bool, otherwise: str) -> list[str]:
     `otherwise` is the message for an answer other than yes. Raises ConsentError, Unreachable, UsageError.
     """
     left: list[str] = []
-    for offered in connect.offered_keys(host, TIMEOUT_S):
+    for offered in connect.offered_keys(host):
         known = offered.known
         name = f"the gateway {offered.name}" if offered.gateway else f"{host.name} ({offered.name})"
         if known is not None:

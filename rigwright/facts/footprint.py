@@ -1,8 +1,7 @@
 """What rigwright put on a host: its files, the packages that it held, and its own directory.
 
 /var/lib/rigwright/files and /var/lib/rigwright/holds have a line for each path that was written and for each package
-that was held. /var/lib/rigwright/originals has the files that stood in the place of one before rigwright first wrote
-it.
+that was held, /var/lib/rigwright/originals the files that were replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ note() {{  # LIST TEXT...: adds lines to a list of what was put on this host, ea
   sync "$list"
 }}
 """
-"""A shell function that records what is put on the host, before it is."""
+"""Shell function: records what will be put on the host."""
 
 _FORGET = f"""
 list={STATE}/$1; shift
@@ -42,8 +41,7 @@ def forget(paths: list[str]) -> Command:
 
 
 class OwnFile(Struct, frozen=True):
-    """A path that rigwright wrote. `there`: the file exists. `replaced`: another file stood there before, which is
-    kept."""
+    """A path that rigwright wrote. `there`: the file exists. `replaced`: it replaced another file, which is kept."""
 
     path: str
     there: bool
@@ -52,8 +50,8 @@ class OwnFile(Struct, frozen=True):
 
 class Footprint(Struct, frozen=True):
     """What rigwright put on a host. `held`: packages that it held and that are held now. `kept`: names in
-    /var/lib/rigwright of things that only later runs need (package files, libraries, records; the list of rigwright's
-    packages when it names none)."""
+    /var/lib/rigwright of files that only later runs need (package files, libraries, records, an empty list of
+    packages)."""
 
     files: tuple[OwnFile, ...]
     held: tuple[str, ...]
@@ -62,23 +60,16 @@ class Footprint(Struct, frozen=True):
     @property
     def units(self) -> tuple[str, ...]:
         """The units of systemd among the files."""
-        return tuple(
-            file.path.rpartition("/")[2] for file in self.files if file.path.startswith("/etc/systemd/system/")
-        )
+        folder = "/etc/systemd/system/"
+        return tuple(file.path.rpartition("/")[2] for file in self.files if file.path.startswith(folder))
 
 
 _USUAL = sorted(
     {file.path.replace("NAME", "*") for file in HOST_FILES.values() if not file.part}
-    | {
-        "/usr/share/keyrings/rigwright-*.asc",
-        "/etc/rigwright/limits.json",
-        "/etc/rigwright/mig.json",
-        "/etc/motd.d/rigwright",
-        "/etc/rigwright/guard.json",
-        "/usr/local/lib/rigwright/*.py",
-    }
+    | {"/usr/share/keyrings/rigwright-*.asc", "/etc/rigwright/limits.json", "/etc/rigwright/mig.json"}
+    | {"/etc/motd.d/rigwright", "/etc/rigwright/guard.json", "/usr/local/lib/rigwright/*.py"}
 )
-"""Where rigwright's files are, also on a host that has lost the list of them."""
+"""The paths of rigwright's files, also for a host that has lost its list."""
 
 _READ = f"""
 echo footprint; cd {STATE} 2>/dev/null || cd /
@@ -112,17 +103,12 @@ def _footprint(result: Result) -> Footprint:
 
 
 footprint = Fact("footprint.footprint", script(_READ, reads=True), _footprint)
-"""What rigwright put on the host. A recorded path whose file is gone stays in it until `remove` has finished its
+"""What rigwright put on the host. A path whose file is gone stays in it until `remove` has finished its
 consequences."""
-
-
-def _recorded(result: Result) -> frozenset[str]:
-    return frozenset(result.text.split())
-
 
 recorded_holds = Fact(
     "footprint.recorded_holds",
     script(f"[ ! -f {STATE}/holds ] || head -c 262144 {STATE}/holds", reads=True),
-    _recorded,
+    lambda result: frozenset(result.text.split()),
 )
 """The packages that rigwright held at any time."""

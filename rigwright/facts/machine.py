@@ -105,4 +105,5 @@ class Past(Struct, frozen=True):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Past:
         """The instance whose fields have these values as JSON types."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        fields: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return cls(**fields)

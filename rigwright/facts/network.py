@@ -1,5 +1,4 @@
-"""The network of a host: its interfaces with addresses and speeds, its routes, and the ports of its InfiniBand and RoCE
-adapters."""
+"""The network of a host: interfaces, routes, ports of InfiniBand and RoCE adapters, and firewalls."""
 
 from __future__ import annotations
 
@@ -21,12 +20,9 @@ _KINDS: dict[str, Kind] = {"1": "ethernet", "32": "infiniband", "772": "loopback
 
 
 class Interface(Struct, frozen=True):
-    """A network interface. `speed_mbit`: of its port, megabits a second; None where the driver gives none (virtual
-    machines, bridges).
-
-    `addresses`: IPv4 with the length of the network's prefix, 10.0.0.5/24, those of global scope only. `bus_id`: of its
-    PCI device, "" without one. `made_by`: what kind of software made it, as `bridge`, `bond` or `vlan`; "" for a port.
-    """
+    """A network interface. `speed_mbit`: megabits per second; None if unknown (virtual machines, bridges).
+    `addresses`: IPv4 of global scope, as 10.0.0.5/24. `bus_id`: of its PCI device, "" without one. `made_by`: the kind
+    of software that made it (bridge, bond, vlan); "" for a port."""
 
     name: str
     kind: Kind
@@ -55,14 +51,16 @@ class Network(Struct, frozen=True):
 
     def interface(self, name: str) -> Interface | None:
         """The interface of that name."""
-        return next((one for one in self.interfaces if one.name == name), None)
+        return next((interface for interface in self.interfaces if interface.name == name), None)
 
     def way_to(self, address: str) -> str:
-        """The name of the interface that the longest route to an address names; "" without a route."""
-        to = ipaddress.IPv4Address(address)
-        fitting = [route for route in self.routes if to in ipaddress.IPv4Network(route.network)]
-        best = max(fitting, key=lambda one: (ipaddress.IPv4Network(one.network).prefixlen, -one.metric), default=None)
-        return best.interface if best else ""
+        """The name of the interface of the most specific route to an address; "" without a route."""
+        to, best, way = ipaddress.IPv4Address(address), (-1, 0), ""
+        for route in self.routes:
+            network = ipaddress.IPv4Network(route.network)
+            if to in network and (network.prefixlen, -route.metric) > best:
+                best, way = (network.prefixlen, -route.metric), route.interface
+        return way
 
 
 _NETWORK = """
@@ -95,20 +93,6 @@ _BUS_ID = lazy_re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 def _network(result: Result) -> Network:
     if result.code == 69:
         raise Unavailable("the host has no program ip", "sudo apt-get install iproute2")
-    ports, addresses, routes = _three(result)
-    of: dict[str, list[str]] = {}
-    for line in addresses:
-        match = _ADDRESS.fullmatch(line)
-        if match is None:
-            raise ValueError(f"{line[:80]!r} is no address")
-        address = ipaddress.IPv4Interface(match["address"] + (match["prefix"] or ""))
-        of.setdefault(match["name"], []).append(address.with_prefixlen)
-    return Network(
-        tuple(_interface(line, of) for line in ports), tuple(route for line in routes if (route := _route(line)))
-    )
-
-
-def _three(result: Result) -> list[list[str]]:
     parts: list[list[str]] = [[]]
     for line in result.lines:
         if line == "--":
@@ -119,34 +103,32 @@ def _three(result: Result) -> list[list[str]]:
         raise ValueError("not three lists")
     if max(map(len, parts)) > MOST:
         raise ValueError(f"more than {MOST} interfaces, addresses or routes")
-    return parts
+    ports, address_lines, routes = parts
+    addresses: dict[str, list[str]] = {}
+    for line in address_lines:
+        match = _ADDRESS.fullmatch(line)
+        if match is None:
+            raise ValueError(f"{line[:80]!r} is no address")
+        address = ipaddress.IPv4Interface(match["address"] + (match["prefix"] or ""))
+        addresses.setdefault(match["name"], []).append(address.with_prefixlen)
+    interfaces = tuple(_interface(line, addresses) for line in ports)
+    return Network(interfaces, tuple(route for line in routes if (route := _route(line))))
 
 
 def _interface(line: str, addresses: dict[str, list[str]]) -> Interface:
     name, kind, state, carrier, speed, mtu, made_by, device, driver = line.split("\t")
-    if (
-        not _NAME.fullmatch(name)
-        or not re.fullmatch(r"[\w-]{0,40}", made_by)
-        or not re.fullmatch(r"[\w-]{0,64}", driver)
-    ):
+    if not (_NAME.fullmatch(name) and re.fullmatch(r"[\w-]{0,40}", made_by) and re.fullmatch(r"[\w-]{0,64}", driver)):
         raise ValueError(f"{line[:80]!r} is no interface")
     mbit = host_text.integer(speed) if re.fullmatch(r"\d+", speed) else 0
     return Interface(
-        name,
-        _KINDS.get(kind, "other"),
-        state in ("up", "unknown") and carrier != "0",
-        mbit if 0 < mbit < 10**8 else None,
-        host_text.integer(mtu) if mtu != "-" else 0,
-        driver,
-        device if _BUS_ID.fullmatch(device) else "",
-        "" if made_by == "-" else made_by,
-        tuple(addresses.get(name, ())),
-    )
+        name, _KINDS.get(kind, "other"), state in ("up", "unknown") and carrier != "0", mbit if 0 < mbit < 10**8 else None,
+        host_text.integer(mtu) if mtu != "-" else 0, driver, device if _BUS_ID.fullmatch(device) else "",
+        "" if made_by == "-" else made_by, tuple(addresses.get(name, ())),
+    )  # fmt: skip
 
 
 def _route(line: str) -> Route | None:
-    """The route of a line; None for one without an interface, such as `unreachable`, and for one of several next
-    hops."""
+    """The route of a line; None without an interface, such as `unreachable`, and for several next hops."""
     match = _ROUTE.fullmatch(line.rstrip())
     if match is None or "linkdown" in (match["rest"] or "").split():
         return None
@@ -161,11 +143,8 @@ network = Fact("network.network", script(_NETWORK, reads=True), _network, kept=w
 
 class HcaPort(Struct, frozen=True):
     """A port of an InfiniBand or RoCE adapter, from sysfs. `state`: ACTIVE, INIT, ARMED or DOWN. `physical`: LinkUp,
-    Polling, Disabled.
-
-    `rate_gbit_s`: of the link as it is now, `width` and `speed` its parts: 4X EDR. `interfaces`: the network interfaces
-    of the adapter.
-    """
+    Polling, Disabled. `rate_gbit_s`: of the link now; `rate`: 4X EDR. `interfaces`: network interfaces of the
+    adapter."""
 
     device: str
     port: int
@@ -179,7 +158,7 @@ class HcaPort(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As NCCL_IB_HCA names it: mlx5_0:1."""
+        """The name in NCCL_IB_HCA: mlx5_0:1."""
         return f"{self.device}:{self.port}"
 
     @property
@@ -202,6 +181,10 @@ done; :
 _RATE = lazy_re.compile(r"(?P<gbit>\d{1,4}(?:\.\d{1,2})?) Gb/sec(?: \((?P<rest>[\w. ]{1,20})\))?")
 
 
+_FORMS = (r"[\w.-]{1,63}", r"[A-Z_]{2,20}", r"[A-Za-z_]{0,30}")
+"""The forms of the name, the state and the physical state of an adapter's port."""
+
+
 def _hcas(result: Result) -> tuple[HcaPort, ...]:
     if len(result.lines) > MOST:
         raise ValueError(f"more than {MOST} ports")
@@ -210,31 +193,18 @@ def _hcas(result: Result) -> tuple[HcaPort, ...]:
 
 def _hca(line: str) -> HcaPort:
     device, port, state, physical, rate, layer, at, nets = line.split("\t")
-    found = _RATE.fullmatch(rate)
+    rates = _RATE.fullmatch(rate)
     state, physical = (re.sub(r"^\d+: *", "", word) for word in (state, physical))
     names = tuple(nets.split())
-    if (
-        not re.fullmatch(r"[\w.-]{1,63}", device)
-        or not re.fullmatch(r"[A-Z_]{2,20}", state)
-        or not re.fullmatch(r"[A-Za-z_]{0,30}", physical)
-        or not all(map(_NAME.fullmatch, names))
-        or found is None
-    ):
+    formed = all(map(re.fullmatch, _FORMS, (device, state, physical)))
+    if not formed or not all(map(_NAME.fullmatch, names)) or rates is None:
         raise ValueError(f"{line[:80]!r} is no port of an adapter")
     if layer not in ("InfiniBand", "Ethernet"):
         raise ValueError(f"the link layer {layer[:40]!r}")
-    number, gbit = host_text.integer(port), float(found["gbit"])
     return HcaPort(
-        device,
-        number,
-        state,
-        physical,
-        gbit,
-        found["rest"] or "",
-        "InfiniBand" if layer == "InfiniBand" else "Ethernet",
-        at if _BUS_ID.fullmatch(at) else "",
-        names,
-    )
+        device, host_text.integer(port), state, physical, float(rates["gbit"]), rates["rest"] or "",
+        "InfiniBand" if layer == "InfiniBand" else "Ethernet", at if _BUS_ID.fullmatch(at) else "", names,
+    )  # fmt: skip
 
 
 hcas = Fact("network.hcas", script(_HCAS, reads=True), _hcas, kept=whole)
@@ -250,8 +220,9 @@ done; :
 
 
 def _firewall(result: Result) -> tuple[str, ...]:
-    if odd := [line for line in result.lines if not re.fullmatch(r"[a-z-]{1,30}", line)]:
-        raise ValueError(f"{odd[0][:80]!r} is no unit")
+    for line in result.lines:
+        if not re.fullmatch(r"[a-z-]{1,30}", line):
+            raise ValueError(f"{line[:80]!r} is no unit")
     return tuple(result.lines)
 
 

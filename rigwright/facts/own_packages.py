@@ -1,12 +1,12 @@
 """The packages that rigwright brought to a host, and what is installed there now.
 
-/var/lib/rigwright/packages has a line for each: its kind and its name. `since`: `whole` if rigwright has recorded every
-package from its first work on, `partial` if an earlier version installed some before. `new`: apt has been told to
-install it. `auto`, `manual`: apt has installed it, with that mark. `left`: only its configuration is there. `was-auto`,
-`was-manual`: it was there before, with that mark, and rigwright's work changed the mark.
+/var/lib/rigwright/packages has a line KIND NAME for each. `since`: `whole` if rigwright has recorded every package,
+`partial` if an earlier version installed some without a record. `new`: apt will install it. `auto`, `manual`: apt has
+installed it, with that mark. `left`: only its configuration remains. `was-auto`, `was-manual`: its mark before
+rigwright's work changed it.
 
-The lines `new` are on the disk before apt begins; packages-before has all packages of that moment, until the work of
-apt is in the record. So the next reader ends what a power cut interrupted.
+The lines `new` are on the disk before apt begins, and packages-before has all packages of that moment until the work of
+apt is recorded. So the next run completes a record that a power cut interrupted.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ own_begun() {  # NAME...: before apt begins; NAMEs are not installed now and wil
 }
 """.replace("@STATE@", STATE)
 )
-"""Shell functions: `own_begun NAME...` and `own_ended` around each work of apt keep the record of rigwright's
-packages."""
+"""Shell functions around each work of apt, which keep the record: `own_begun NAME...` and `own_ended`."""
 
 RECORD_WORK = script(f"{OWN_PACKAGES}\nown_ended", timeout_s=120)
 """A command that brings the record up to date with dpkg's and apt's own lists."""
@@ -78,10 +77,8 @@ _MOST = 20_000
 
 
 class OwnPackage(Struct, frozen=True):
-    """A package of the record. `kind` as in the file; `automatic`: apt counts it as installed for others, now.
-
-    `there`: it is installed now; else only its configuration is.
-    """
+    """A package of the record. `kind`: as in the file. `there`: it is installed now, not only its configuration.
+    `automatic`: apt counts it as installed for others now."""
 
     name: str
     kind: str
@@ -92,8 +89,7 @@ class OwnPackage(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """What rigwright brought, and packages whose marks it changed. `whole`: no earlier version brought packages without
-    recording them."""
+    """What rigwright brought, and packages whose marks it changed. `whole`: every package is recorded."""
 
     whole: bool
     packages: tuple[OwnPackage, ...]
@@ -116,14 +112,12 @@ def _record(result: Result) -> Record:
 
 
 record = Fact("own_packages.record", script(f"{OWN_PACKAGES}\nown_record", timeout_s=120), _record)
-"""The packages that rigwright brought to the host and that are still there, with or without their files."""
+"""The packages that rigwright brought to the host and of which at least the configuration is still there."""
 
 
 class Installed(Struct, frozen=True):
-    """An installed package. `needs`: for each dependency the packages any of which meets it, by name, without versions.
-
-    `provides`: names that it stands for besides its own; `maintainer` as in the package.
-    """
+    """An installed package. `needs`: for each dependency the names of the packages any of which meets it. `provides`:
+    further names that it has as a dependency."""
 
     version: str
     held: bool
@@ -140,9 +134,10 @@ dpkg-query -W -f '${db:Status-Status}\t${Package}\t${Architecture}\t${Version}\t
 """
 
 
-def _relation(word: str) -> str:
-    """The name in a relation such as `libc6 (>= 2.34)` or `python3:any`."""
-    return word.partition("(")[0].partition("[")[0].strip().removesuffix(":any")
+def _relations(text: str, separator: str) -> tuple[str, ...]:
+    """The names in relations such as `libc6 (>= 2.34) | python3:any`."""
+    words = (word.partition("(")[0].partition("[")[0].strip().removesuffix(":any") for word in text.split(separator))
+    return tuple(filter(None, words))
 
 
 def _installed(result: Result) -> dict[str, Installed]:
@@ -163,11 +158,9 @@ def _installed(result: Result) -> dict[str, Installed]:
             raise ValueError(f"{line[:80]!r} is no package")
         name, architecture, version, want, maintainer, needs, provides = words
         full = name if architecture in ("all", native) else f"{name}:{architecture}"
-        clauses = (tuple(filter(None, map(_relation, clause.split("|")))) for clause in needs.split(","))
-        stands_for = tuple(filter(None, map(_relation, provides.split(","))))
-        packages[full] = Installed(
-            version, want == "hold", full in automatic, maintainer, tuple(filter(None, clauses)), stands_for
-        )
+        clauses = tuple(filter(None, (_relations(clause, "|") for clause in needs.split(","))))
+        marks = want == "hold", full in automatic
+        packages[full] = Installed(version, *marks, maintainer, clauses, _relations(provides, ","))
     return packages
 
 
@@ -176,8 +169,7 @@ installed = Fact("own_packages.installed", script(_INSTALLED, timeout_s=120), _i
 
 
 class Purge(Struct, frozen=True):
-    """What apt would do to purge packages: those that it removes, those that it installs instead, its message if it
-    refuses."""
+    """What apt would do to purge packages: what it removes and installs, and its message if it refuses."""
 
     removes: frozenset[str]
     installs: tuple[str, ...]
@@ -192,28 +184,25 @@ def _purge(result: Result) -> Purge:
 
 
 def purge(names: tuple[str, ...]) -> Fact[Purge]:
-    """apt's own simulation of the removal of packages with their configuration. Holds do not count: they are taken away
-    before."""
+    """apt's simulation of the removal of packages with their configuration, regardless of holds."""
     words = ("apt-get", "-s", "-q", "-o", "Debug::NoLocking=1", "--allow-change-held-packages", "purge", "--", *names)
     return Fact(f"own_packages.purge({','.join(names)})", command(*words, timeout_s=120), _purge)
 
 
 def needed(packages: Mapping[str, Installed], go: set[str]) -> dict[str, list[str]]:
-    """Which packages of `go` must stay, by the package for which they stay.
-
-    A package stays if without it a dependency of a package that is not in `go`, or that stays itself, is met by none.
-    """
+    """The packages of `go` that must stay, by the package for which they stay: without them a dependency of a package
+    that is not in `go`, or that stays itself, would not be met."""
     meets: dict[str, set[str]] = {}
     for name, package in packages.items():
-        for called in (name, name.partition(":")[0], *package.provides):
-            meets.setdefault(called, set()).add(name)
+        for provided in (name, name.partition(":")[0], *package.provides):
+            meets.setdefault(provided, set()).add(name)
     go = set(go)
     stay: dict[str, list[str]] = {}
     roots = [(name, name) for name in sorted(packages) if name not in go]
     while roots:
         name, root = roots.pop()
         for clause in packages[name].needs:
-            met = {each for called in clause for each in meets.get(called, ())}
+            met = {each for needed_name in clause for each in meets.get(needed_name, ())}
             if met and met <= go:
                 go -= met
                 stay.setdefault(root, []).extend(sorted(met))

@@ -1,9 +1,8 @@
-"""The programs of rigwright that are at work on a host, which go on when the command that started them has ended.
+"""The programs of rigwright that run on a host independently of the command that started them.
 
-Each runs in a systemd unit that BEGIN starts. The description of the unit says what runs, for whom, since when, for how
-long at the most and what it does at its end; so it is gone with the program, however that ends. /run/UNIT/watched is
-the file that whoever follows the program touches, and /run/UNIT/follower the owner of a later command that follows it
-in place of the first one.
+Each runs in a systemd unit that BEGIN starts. The unit's description has the program, its owner, start, time limit and
+action at its end, and disappears with it. A command that follows the program touches /run/UNIT/watched;
+/run/UNIT/follower has the owner of a later command that follows it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from rigwright.core.command import Result, script
 from rigwright.facts import Fact
 
 JOB = "rigwright-job-"
-"""How the units of jobs begin (engine/jobs.py)."""
+"""The beginning of the names of units of jobs (engine/jobs.py)."""
 
 BEGIN = """
 begin() {
@@ -26,17 +25,15 @@ begin() {
     --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
 """
-"""Shell function: `begin DESCRIPTION WORD ...` is systemd-run with these words, and with a text of `description` for
-the unit."""
+"""Shell function: `begin DESCRIPTION WORD ...` is systemd-run with these words and a text from `description`."""
 
 
 class OwnProgram(Struct, frozen=True):
-    """A program at work. `owner`: the run that follows it, as of run_owner. `key`: equal for programs that measure the
-    same, "" for none.
+    """A running program. `owner`: the run that follows it, as in run_owner. `key`: equal for programs that measure the
+    same, otherwise "".
 
-    `age_s`: since its start. `left_s`: until its end at the latest; None: it ends when its work is done. `alone_s`: the
-    same if nobody follows it any more; None: that does not end it. `at_end`: what it does at its end: `puts 200 W
-    back`.
+    `age_s`: since its start. `left_s`: until its time limit; None: without one. `alone_s`: until it ends if nobody
+    follows it; None: that does not end it. `at_end`: its action at its end: `puts 200 W back`.
     """
 
     unit: str
@@ -51,13 +48,13 @@ class OwnProgram(Struct, frozen=True):
 
     @property
     def run(self) -> str:
-        """The id of the run that started it, or that follows it now."""
+        """The id of the run that follows it."""
         return self.owner.partition(" ")[0]
 
 
 def description(name: str, owner: str, limit_s: int = 0, key: str = "", watched_s: int = 0, at_end: str = "") -> str:
-    """The description of the unit of a program, but for its start. `limit_s` 0: without a limit. `watched_s`: after so
-    long without a follower it ends by itself, 0: it does not."""
+    """The description of a program's unit, without its start. `limit_s` 0: without a limit. `watched_s`: the seconds
+    without a follower after which the program ends, 0: it does not."""
     texts = (name, owner, key, str(limit_s), str(watched_s), at_end)
     return "; ".join(("rigwright", *(re.sub(r"[^\w .,:@?()/+-]", "_", text, flags=re.ASCII)[:700] for text in texts)))
 
@@ -89,9 +86,8 @@ _AT_WORK = ("running", "start", "stop", "final")
 
 def _programs(result: Result) -> tuple[OwnProgram, ...]:
     if result.code != 0:
-        raise ValueError(
-            f"systemd does not say which programs of rigwright run: {result.error_text[:200] or 'no answer'}"
-        )
+        reason = result.error_text[:200] or "no answer"
+        raise ValueError(f"systemd does not say which programs of rigwright run: {reason}")
     shown, _, rest = result.text.rpartition("\n\n")
     marks: dict[tuple[str, str], list[str]] = {}
     for line in host_text.lines(rest):
@@ -99,37 +95,29 @@ def _programs(result: Result) -> tuple[OwnProgram, ...]:
         unit, _, value = more.partition(" ")
         marks.setdefault((kind, unit), []).append(value)
     up = next((host_text.integer(unit) for kind, unit in marks if kind == "up"), 0)
-    programs = (_program(dict(_properties(block)), marks, up) for block in shown.split("\n\n"))
-    return tuple(program for program in programs if program)
-
-
-def _properties(block: str) -> list[tuple[str, str]]:
-    return [(key, value) for line in host_text.lines(block) for key, _, value in [line.partition("=")]]
+    units = (dict(line.partition("=")[::2] for line in host_text.lines(block)) for block in shown.split("\n\n"))
+    return tuple(program for unit in units if (program := _program(unit, marks, up)))
 
 
 def _program(unit: dict[str, str], marks: dict[tuple[str, str], list[str]], up: int) -> OwnProgram | None:
-    """The program of a unit; None for one that is not at work, and for one that is not started with BEGIN."""
+    """The program of a unit; None for a unit that does not run, or was not started with BEGIN."""
     name = unit.get("Id", "").removesuffix(".service")
     if not unit.get("SubState", "").startswith(_AT_WORK):
         return None
-    found = _DESCRIPTION.fullmatch(unit.get("Description", ""))
-    if found is None:
+    words = _DESCRIPTION.fullmatch(unit.get("Description", ""))
+    if words is None:
         if name.startswith(JOB):
             raise ValueError(f"the job {name} runs, and nothing says whose it is")
         return None
-
-    def of_unit(kind: str) -> list[str]:
-        return marks.get((kind, f"{name}.service"), [])
-
-    age_s = max(0, up - int(found["since"]))
-    limit_s, watched_s = int(found["limit"]), int(found["watched"])
+    touched, followers, pids = (marks.get((kind, f"{name}.service"), []) for kind in ("touched", "follower", "pid"))
+    age_s, limit_s, watched_s = max(0, up - int(words["since"])), int(words["limit"]), int(words["watched"])
     left_s = max(0, limit_s - age_s) if limit_s else None
-    touched_s = next((host_text.integer(text) for text in of_unit("touched")), age_s)
+    touched_s = host_text.integer(touched[0]) if touched else age_s
     alone_s = max(0, min(watched_s - touched_s, left_s or watched_s)) if watched_s else None
-    owner = next(filter(_FOLLOWER.fullmatch, of_unit("follower")), found["owner"])
-    pids = tuple(host_text.integer(text) for text in of_unit("pid"))
-    return OwnProgram(name, found["name"], owner, found["key"], age_s, left_s, alone_s, found["at_end"], pids)
+    owner = next(filter(_FOLLOWER.fullmatch, followers), words["owner"])
+    numbers = tuple(map(host_text.integer, pids))
+    return OwnProgram(name, words["name"], owner, words["key"], age_s, left_s, alone_s, words["at_end"], numbers)
 
 
 at_work: Fact[tuple[OwnProgram, ...]] = Fact("own_programs.at_work", script(_ASK, reads=True), _programs)
-"""The programs at work. Unreadable when systemd does not say."""
+"""The running programs. Unreadable if systemd does not answer."""

@@ -1,5 +1,4 @@
-"""What the runs that a host remembers say together: which are in force, which rollback went on with another, what did
-not end."""
+"""What follows from the recorded runs of a host: which are in force, where a rollback began, what did not end."""
 
 from __future__ import annotations
 
@@ -9,11 +8,8 @@ from rigwright.facts.run_record import Run
 
 
 def beginning(runs: Sequence[Run], run: Run) -> Run:
-    """The run itself; for a rollback that went on with rollbacks that did not end, the first of these: before it the
-    host was whole."""
-    if not run.to:
-        return run
-    for earlier in reversed([each for each in runs if each.number < run.number]):
+    """The run itself; for a rollback that continues rollbacks that did not end, the first of these."""
+    for earlier in reversed([each for each in runs if run.to and each.number < run.number]):
         if earlier.done or earlier.to != run.to:
             break
         run = earlier
@@ -21,8 +17,7 @@ def beginning(runs: Sequence[Run], run: Run) -> Run:
 
 
 def in_force(runs: Sequence[Run]) -> tuple[str, ...]:
-    """The ids of the runs whose changes the host has, without rollbacks: what a rollback that ended took away is not in
-    force."""
+    """The ids of the runs whose changes are on the host, without rollbacks and the runs that they undid."""
     before: dict[str, tuple[str, ...]] = {}
     now: tuple[str, ...] = ()
     for run in runs:
@@ -35,12 +30,11 @@ def in_force(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def cut_try(runs: Sequence[Run]) -> Run | None:
-    """The last run if it is a `try` that ended before anybody decided on its change; also while a rollback of it has
-    not ended."""
+    """The last run if it is a `try` that ended before a decision, also if a rollback of it has not ended; or None."""
     last = runs[-1] if runs else None
-    if last is not None and last.to and not last.done:
+    if last and last.to and not last.done:
         last = next((run for run in runs if run.run == last.to), last)
-    return last if last is not None and last.tried else None
+    return last if last and last.tried else None
 
 
 def standing(runs: Sequence[Run]) -> str:

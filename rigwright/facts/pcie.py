@@ -112,10 +112,11 @@ def _functions(result: Result) -> dict[str, Function]:
         now, most = (None, None) if gone else (_link(*links[:2]), _link(*links[2:]))
         region = [host_text.integer(word, 16) for word in bar.split()]
         bar1_bytes = region[1] - region[0] + 1 if len(region) == 3 and region[1] else 0
-        errors = [host_text.integer(count) if count else None for count in (corrected, uncorrected)]
+        counts = (host_text.integer(count) if count else None for count in (corrected, uncorrected))
+        corrected_errors, uncorrected_errors = counts
         functions[address] = Function(
-            address, above, clazz.startswith("0x03"), f"{vendor[2:]}:{device[2:]}", now, most, not gone, bar1_bytes, *errors,
-            _redirects(spaces.get(address, b"")),
+            address, above, clazz.startswith("0x03"), f"{vendor[2:]}:{device[2:]}", now, most, not gone, bar1_bytes,
+            corrected_errors, uncorrected_errors, _redirects(spaces.get(address, b"")),
         )  # fmt: skip
     return functions
 

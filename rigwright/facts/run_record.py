@@ -1,12 +1,12 @@
-r"""What a run that changed a host recorded there before its first change, and what it then did: the source of a rollback.
+r"""What a run recorded on a host before its first change, and what it then did: the source of a rollback.
 
-/var/lib/rigwright/runs/RUN/record has `about` (number, time, machine, boot), `packages`, `automatic`, `units`, `gpus` and `locks`
-as they were, with their digests in `digests`; `files`, a line for each path, and under `before/` what stood there. While the run
-goes on it adds to `wrote` (a line for each file, before it is written), `own-packages` and `own-units`; `done` is there when it ended
-without an error, and `to` has the run before which a rollback goes back. `try` has the process and the change of a `try` until somebody has decided on
-it; `adopted` the machine-id of an installation whose owner has said that the record, written under another one, is of its disk.
+/var/lib/rigwright/runs/RUN/record has `about` (number, time, machine, boot), `packages`, `automatic`, `units`, `gpus`
+and `locks` from before the run, with their digests in `digests`; `files`, a line for each path, and the old files under
+`before/`. The run adds to `wrote` (a line for each file, before it is written), `own-packages` and `own-units`. `done`:
+the run ended without an error. `to`: the run before which a rollback goes back. `try`: the process and the change of a
+`try` that is not decided. `adopted`: the machine-id of another installation whose owner says that the record is its.
 
-A file that other users cannot read is in `files` with its digest only. Where a file of rigwright's replaces it, `file.present` keeps it
+Of a file that other users cannot read, `files` has only the digest. If rigwright replaces it, `file.present` keeps it
 in RUN/before/, which only root can read.
 """
 
@@ -44,10 +44,10 @@ state() {  # FILE PATH: KIND MODE OWNER SHA256 PATH of what stands there
 """Shell function: `state FILE PATH` prints KIND MODE OWNER SHA256 PATH of what is there."""
 
 MOST_RUNS, MOST_WRITTEN, MOST_MOVED, MOST_UNITS = 200, 2000, 5000, 200
-"""Runs, files, packages and units of an answer. The host's scripts print no more runs, files and units."""
+"""Runs, files, packages and units of an answer."""
 
 FORMAT = "1"
-"""The form of the records that are written and read."""
+"""The version of the form of records."""
 
 _RUN_ID = lazy_re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}")
 _PACKAGE = lazy_re.compile(r"[a-z0-9][a-z0-9+.-]{0,200}(:[a-z0-9-]{1,20})?")
@@ -57,11 +57,11 @@ _DIGEST = lazy_re.compile(r"[0-9a-f]{64}|-")
 
 
 class Run(Struct, frozen=True):
-    """A run that changed the host, as its record says. `number` counts them; `time` is UTC by the host's clock.
+    """The record of a run that changed the host. `number` counts runs; `time` is UTC by the host's clock.
 
     `here`: this installation of the system wrote it, or its owner has adopted it. `sound`: its digests are right.
-    `done`: it ended without an error. `to`: the run before which a rollback goes back. `half`: packages that dpkg had
-    not finished when it began. `tried`: the change of a `try` on which nobody has decided yet, `tried_by` its process
+    `done`: the run ended without an error. `to`: the run before which a rollback goes back. `half`: packages that dpkg
+    had not finished when it began. `tried`: the change of a `try` that is not decided, `tried_by` its process
     (engine/run_owner.py).
     """
 
@@ -106,53 +106,45 @@ def _runs(result: Result) -> tuple[Run, ...]:
     if not head.startswith("records"):
         raise ValueError("no list of records")
     machine = head.partition(" ")[2]
-    given: list[dict[str, list[str]]] = []
+    records: list[dict[str, list[str]]] = []
     for line in lines:
         kind, *words = line.split("\t", 2)
         if kind == "run":
-            given.append({"run": words})
-        elif not given or kind not in ("about", "sound", "done", "to", "try", "adopted", "half"):
+            records.append({"run": words})
+        elif not records or kind not in ("about", "sound", "done", "to", "try", "adopted", "half"):
             raise ValueError(f"{line[:80]!r} is no line of it")
         else:
-            given[-1].setdefault(kind, []).append("\t".join(words))
-    _require_few(given, MOST_RUNS, "runs")
-    return tuple(sorted((_run(one, machine) for one in given), key=lambda run: (run.number, run.run)))
+            records[-1].setdefault(kind, []).append("\t".join(words))
+    _require_few(records, MOST_RUNS, "runs")
+    return tuple(sorted((_run(record, machine) for record in records), key=lambda run: (run.number, run.run)))
 
 
-def _require_few(given: Sized, most: int, what: str) -> None:
-    """Raises ValueError for more than that: each would be a line of the plan."""
-    if len(given) > most:
-        raise ValueError(f"{len(given)} {what}, not up to {most}")
+def _require_few(items: Sized, most: int, what: str) -> None:
+    """Raises ValueError for more than `most`, because each would be a line of the plan."""
+    if len(items) > most:
+        raise ValueError(f"{len(items)} {what}, not up to {most}")
 
 
-def _run(given: dict[str, list[str]], machine: str) -> Run:
-    about = {key: one_line(value)[:4096] for key, _, value in (line.partition("\t") for line in given.get("about", []))}
-    name, number = given["run"][0], about.get("number", "")
-    numbered = bool(_RUN_ID.fullmatch(name)) and bool(re.fullmatch("[0-9]{1,9}", number))
-    half = tuple(word for word in given.get("half", []) if _PACKAGE.fullmatch(word))
-    to = given.get("to", [""])[0]
-    by, _, tried = given.get("try", [""])[0].partition("\t")
+def _run(lines: dict[str, list[str]], machine: str) -> Run:
+    about = {key: one_line(value)[:4096] for key, _, value in (line.partition("\t") for line in lines.get("about", []))}
+    name, number, to = lines["run"][0], about.get("number", ""), lines.get("to", [""])[0]
+    numbered = run_id(name) and bool(re.fullmatch("[0-9]{1,9}", number))
+    sound = numbered and about.get("format") == FORMAT and "sound" in lines and (not to or run_id(to))
+    half = tuple(word for word in lines.get("half", []) if _PACKAGE.fullmatch(word))
+    by, _, tried = lines.get("try", [""])[0].partition("\t")
+    here = machine in (about.get("machine"), *lines.get("adopted", ()))
     return Run(
-        one_line(name)[:64],
-        int(number) if numbered else 0,
-        about.get("time", "")[:20],
-        machine in (about.get("machine"), *given.get("adopted", ())),
-        numbered and about.get("format") == FORMAT and "sound" in given and bool(not to or _RUN_ID.fullmatch(to)),
-        "done" in given,
-        to if _RUN_ID.fullmatch(to) else "",
-        half,
-        one_line(tried)[:200],
-        one_line(by)[:800],
-        about,
-    )
+        one_line(name)[:64], int(number) if numbered else 0, about.get("time", "")[:20], here, sound, "done" in lines,
+        to if run_id(to) else "", half, one_line(tried)[:200], one_line(by)[:800], about,
+    )  # fmt: skip
 
 
 runs = Fact("run_record.runs", script(_LIST, timeout_s=60, reads=True), _runs)
-"""The runs that changed the host and that it remembers, the first one first."""
+"""The recorded runs that changed the host, the first one first."""
 
 
 def from_plain(rows: Sequence[dict[str, Any]]) -> tuple[Run, ...]:
-    """The runs of the fact's value as JSON types."""
+    """The runs from their JSON types."""
     return tuple(Run(**{**row, "half": tuple(row["half"])}) for row in rows)
 
 
@@ -162,8 +154,8 @@ def run_id(text: str) -> bool:
 
 
 class State(Struct, frozen=True):
-    """What stands at a path. `kind`: absent, file, link, other. `owner`: UID:GID. `sha256`: of a file's content, of a
-    link's target."""
+    """What is at a path. `kind`: absent, file, link, other. `owner`: UID:GID. `sha256`: of the content of a file or the
+    target of a link."""
 
     kind: str
     mode: str = ""
@@ -172,11 +164,8 @@ class State(Struct, frozen=True):
 
 
 class WrittenFile(Struct, frozen=True):
-    """A path that runs wrote: what stood there before the first of them, and now. `run` recorded it.
-
-    `kept`: its content is in that record, or in another place of `kept_in`, a folder under runs/. `ours`: what stands
-    there now is what a run put there.
-    """
+    """A path that runs wrote: its state before the first of them, recorded by `run`, and now. `kept_in`: the folder
+    below runs/ with the old content, "" without it. `ours`: a run put there what is there now."""
 
     path: str
     run: str
@@ -187,7 +176,7 @@ class WrittenFile(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True):
-    """The files that runs wrote, and how many lines of their records cannot be read."""
+    """The files that runs wrote, and the number of unreadable lines of their records."""
 
     files: tuple[WrittenFile, ...]
     unreadable: int = 0
@@ -224,7 +213,7 @@ done; :
 
 
 def _state_line(words: list[str]) -> tuple[str, State] | None:
-    """The path and state of a line; None for a line that is cut or damaged."""
+    """The path and state of a line; None for a damaged line."""
     if len(words) != 5 or not words[4].startswith("/") or not _DIGEST.fullmatch(words[3]):
         return None
     kind, mode, owner, digest, path = words
@@ -253,11 +242,11 @@ def _written(result: Result) -> Written:
     unreadable = 0
     for line in lines:
         kind, place, *words = line.split("\t", 6)
-        found = _state_line(words)
-        if found is None or kind not in ("files", "wrote", "now", "kept"):
+        path_and_state = _state_line(words)
+        if path_and_state is None or kind not in ("files", "wrote", "now", "kept"):
             unreadable += 1
             continue
-        path, state = found
+        path, state = path_and_state
         if kind == "files":
             first.setdefault(path, (place, state))
         elif kind == "wrote":
@@ -269,18 +258,17 @@ def _written(result: Result) -> Written:
     _require_few(put, MOST_WRITTEN, "files")
     files = []
     for path in sorted((put.keys() | set(LISTS)) & first.keys() & now.keys()):
-        run, was = first[path]
-        there = (now[path].kind, now[path].sha256)
-        ours = path in LISTS or any((state.kind, state.sha256) == there for state in put[path])
-        files.append(WrittenFile(path, run, was, now[path], kept.get(path, {}).get(was.sha256, ""), ours))
+        (run, was), present = first[path], now[path]
+        ours = path in LISTS or (present.kind, present.sha256) in {(state.kind, state.sha256) for state in put[path]}
+        files.append(WrittenFile(path, run, was, present, kept.get(path, {}).get(was.sha256, ""), ours))
     return Written(tuple(files), unreadable + len(put.keys() - first.keys()))
 
 
 class MovedPackage(Struct, frozen=True):
-    """A package that runs changed and that is not as it was. "" as `was` or `now`: it is not installed.
+    """A package that runs changed. "" as `was` or `now`: not installed.
 
-    `was_left`, `now_left`: only its configuration files are there. `half`: dpkg has not finished it. `held`: before and
-    now; `automatic`: whether apt counted it as installed for others, before and now.
+    `was_left`, `now_left`: only its configuration files are there. `half`: dpkg has not finished it. `held` and
+    `automatic` (apt counts it as installed for others): before and now.
     """
 
     name: str
@@ -294,7 +282,7 @@ class MovedPackage(Struct, frozen=True):
 
 
 class Packages(Struct, frozen=True):
-    """The packages of runs that are not as before them, and how many packages others changed since."""
+    """The packages of runs that are not as before them, and the number of packages that others changed since."""
 
     moved: tuple[MovedPackage, ...]
     others: int = 0
@@ -341,8 +329,7 @@ _THERE = ("installed", "triggers-awaited", "triggers-pending")
 
 
 def packages(run: str, number: int) -> Fact[Packages]:
-    """What the runs from one on changed of the packages, compared with what that one recorded; `number` is its
-    number."""
+    """The changes of packages by `run`, whose number is `number`, and later runs, compared with its record."""
     return Fact(f"run_record.packages({run})", script(_PACKAGES, str(number), run, timeout_s=60), _packages)
 
 
@@ -356,39 +343,23 @@ def _packages(result: Result) -> Packages:
     moved = []
     for line in lines[:-1]:
         kind, name, was, status, now, status_now, flags = line.split("\t")
-        versions_right = all(not version or _VERSION.fullmatch(version) for version in (was, now))
-        if (
-            kind != "package"
-            or not _PACKAGE.fullmatch(name)
-            or not versions_right
-            or not re.fullmatch("[01]{5}", flags)
-        ):
+        right = kind == "package" and _PACKAGE.fullmatch(name) and re.fullmatch("[01]{5}", flags)
+        if not right or any(version and not _VERSION.fullmatch(version) for version in (was, now)):
             raise ValueError(f"{line[:80]!r} is no package")
         held_was, held_now, auto_was, auto_now, own = (flag == "1" for flag in flags)
         was_there, now_there = status in _THERE, status_now not in (*_GONE, "config-files")
         if not own:  # only its hold or its mark differs
             was, now, was_there, now_there = now, now, status_now in _THERE, status_now in _THERE
-        moved.append(
-            MovedPackage(
-                name,
-                was if was_there else "",
-                now if now_there else "",
-                status == "config-files",
-                status_now == "config-files",
-                status_now not in (*_GONE, *_THERE, "config-files"),
-                (held_was, held_now),
-                (auto_was, auto_now),
-            )
-        )
-    return Packages(tuple(sorted(moved, key=lambda each: each.name)), host_text.integer(lines[-1].partition("\t")[2]))
+        left = status == "config-files", status_now == "config-files"
+        half = status_now not in (*_GONE, *_THERE, "config-files")
+        versions = was if was_there else "", now if now_there else ""
+        moved.append(MovedPackage(name, *versions, *left, half, (held_was, held_now), (auto_was, auto_now)))
+    others = host_text.integer(lines[-1].partition("\t")[2])
+    return Packages(tuple(sorted(moved, key=lambda package: package.name)), others)
 
 
 class MovedUnit(Struct, frozen=True):
-    """A unit that runs enabled, disabled, started or stopped: whether it was enabled and active before them, and is
-    now.
-
-    `there`: systemd has it now. `masked`: somebody has forbidden that it starts.
-    """
+    """A unit that runs enabled, disabled, started or stopped, before them and now. `there`: systemd has it now."""
 
     name: str
     was_enabled: bool
@@ -414,8 +385,7 @@ done; :
 
 
 def units(run: str, number: int) -> Fact[tuple[MovedUnit, ...]]:
-    """The units whose state the runs from one on changed, also those that are as they were; `number` is that run's
-    number."""
+    """The units whose state `run`, whose number is `number`, and later runs changed, also those that are as before."""
     return Fact(f"run_record.units({run})", script(_UNITS, str(number), run, timeout_s=60, reads=True), _units)
 
 
@@ -424,30 +394,24 @@ def _units(result: Result) -> tuple[MovedUnit, ...]:
     if not head.startswith("records"):
         raise ValueError("no list of units")
     _require_few(lines, MOST_UNITS, "units")
-    found = []
+    units = []
     for line in lines:
         kind, name, enabled, active, now = line.split("\t")
         states = now.split(" ")
         if kind != "unit" or not _UNIT.fullmatch(name) or name.startswith("-") or len(states) != 3:
             raise ValueError(f"{line[:80]!r} is no unit")
         active_now, load, enabled_now = states
-        up = ("active", "reloading", "activating")
-        found.append(
-            MovedUnit(
-                name,
-                enabled == "enabled",
-                active in up,
-                enabled_now == "enabled",
-                active_now in up,
-                load == "loaded",
-                load == "masked",
-            )
-        )
-    return tuple(found)
+        before = enabled == "enabled", active in _ACTIVE
+        after = enabled_now == "enabled", active_now in _ACTIVE
+        units.append(MovedUnit(name, *before, *after, load == "loaded", load == "masked"))
+    return tuple(units)
+
+
+_ACTIVE = ("active", "reloading", "activating")
 
 
 class RecordedLimits(Struct, frozen=True):
-    """The limits of the GPUs as a run recorded them, before it changed anything; none without a loaded driver."""
+    """The limits of the GPUs that a run recorded before its first change; () without a loaded driver."""
 
     gpus: tuple[Gpu, ...]
     locks: Locks
@@ -479,13 +443,12 @@ def limits(run: str) -> Fact[RecordedLimits]:
 
 
 MARKS = f"{STATE}/rollback"
-"""A file for each work that files of a rollback make necessary, until it is done: apt-lists, linker, initramfs, grub,
+"""The folder with a file for each work that remains after a rollback of files: apt-lists, linker, initramfs, grub,
 units."""
 
-
-def _pending(result: Result) -> frozenset[str]:
-    return frozenset(word for word in result.text.split() if re.fullmatch("[a-z-]{1,20}", word))
-
-
-pending = Fact("run_record.pending", script(f"ls {MARKS} 2>/dev/null; :", reads=True), _pending)
-"""The works that a rollback has begun to make necessary and not done yet."""
+pending = Fact(
+    "run_record.pending",
+    script(f"ls {MARKS} 2>/dev/null; :", reads=True),
+    lambda result: frozenset(word for word in result.text.split() if re.fullmatch("[a-z-]{1,20}", word)),
+)
+"""The works of MARKS."""

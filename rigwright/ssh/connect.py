@@ -32,10 +32,15 @@ from rigwright.ssh.session import Session
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # rigwright reports its errors as Unreachable
 
-_ERRORS = (Unreachable, KeyFileError, paramiko.SSHException, OSError, EOFError, ValueError)
-"""What ends a login for a reason that a person can understand."""
+CONNECT_S = 20.0
+"""The time limit of a login, seconds (assumed: enough for a busy host behind two gateways)."""
 _LATER_S = 5.0
-"""paramiko's own limits end so long after that of the attempt, which therefore names the reason."""
+"""The seconds by which paramiko's own limits are longer, so that the message is that of rigwright's limit."""
+_KEEPALIVE_S = 15
+_UNACKNOWLEDGED_MS = 60_000
+"""The time after which the kernel closes a connection with unacknowledged data (TCP_USER_TIMEOUT)."""
+_ERRORS = (Unreachable, KeyFileError, paramiko.SSHException, OSError, EOFError, ValueError)
+"""Errors of a login that `_Attempt.unreachable` explains."""
 
 
 def verified(
@@ -46,17 +51,17 @@ def verified(
 ) -> Session:
     """Opens a session with a host and its first channel within `timeout_s` seconds, with verified host keys.
 
-    `opening` is called with a function that ends the attempt from any thread. `early_exec` returns the program that a
-    user runs first, or "" when it is not known; the program is requested together with the login when the inventory or
-    ssh_config names the key file.
+    `opening` is called with a function that ends the attempt from any thread. `early_exec` returns the first program
+    that a user runs, or "" if unknown; it is requested together with the login if the inventory or ssh_config names the
+    key file.
 
-    Raises Unreachable when the connection is refused or times out, a host key is unknown, revoked or has changed, or
-    the authentication fails, and InputError for a wrong value in the inventory or in ssh_config.
+    Raises Unreachable if the connection is refused or times out, a host key is unknown, revoked or has changed, or the
+    authentication fails, and InputError for a wrong value in the inventory or in ssh_config.
     """
     try:
-        return _logged_in(host, timeout_s, opening, early_exec)
+        return _session(host, timeout_s, opening, early_exec)
     except _PipelinedLoginFailed:
-        return _logged_in(host, timeout_s, opening, lambda _user: "")
+        return _session(host, timeout_s, opening, lambda _user: "")
 
 
 class _PipelinedLoginFailed(Exception):
@@ -64,7 +69,7 @@ class _PipelinedLoginFailed(Exception):
 
 
 class _KeyNotAccepted(Exception):
-    """The host key of a hop is not one on record."""
+    """The host key of a hop is revoked (`revoked` says where), or is not the recorded one."""
 
     def __init__(self, key: paramiko.PKey, revoked: str, recorded: ssh_known_hosts.Record | None) -> None:
         super().__init__("the host key is not accepted")
@@ -74,7 +79,7 @@ class _KeyNotAccepted(Exception):
 
 
 class _Attempt:
-    """An attempt to open connections, which ends after a time limit or from any thread."""
+    """An attempt to open connections, which ends after a time limit, or when any thread calls `abort`."""
 
     def __init__(self, host: Host, timeout_s: float) -> None:
         self.host = host
@@ -82,8 +87,8 @@ class _Attempt:
         self.legacy = algorithms.allowed(host)
         self.sockets: list[socket.socket] = []
         self.commands: list[subprocess.Popen[bytes]] = []
-        self.said: IO[bytes] | None = None
-        """What a ProxyCommand wrote to its stderr."""
+        self.stderr: IO[bytes] | None = None
+        """The stderr of a ProxyCommand."""
         self.ended = threading.Event()
         self.timed_out = threading.Event()
 
@@ -116,7 +121,7 @@ class _Attempt:
         connection = hop.connection
         client = connection.client
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        ssh_known_hosts.learn(client.get_host_keys(), hop.records, _of_paramiko(connection))
+        ssh_known_hosts.learn(client.get_host_keys(), hop.records, route.known_as(connection.host, connection.port))
         if not hop.gateway:
             connection.connect_kwargs["sock"] = self.dial(hop)
         connection.connect_kwargs.update(
@@ -143,17 +148,18 @@ class _Attempt:
         if hop.command:
             near, far = socket.socketpair()
             self.sockets.append(near)
-            self.said = tempfile.TemporaryFile()  # noqa: SIM115  # it is closed with the attempt
+            self.stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it is closed with the attempt
             with far:
-                end, said = far.fileno(), self.said.fileno()
-                command = subprocess.Popen(hop.command, stdin=end, stdout=end, stderr=said, start_new_session=True)
+                command = subprocess.Popen(
+                    hop.command, stdin=far, stdout=far, stderr=self.stderr, start_new_session=True
+                )
                 self.commands.append(command)
             return near
         opened = _dial(hop.connection.host, hop.connection.port, self.sockets, self.timeout_s)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
         return opened
 
     def key_not_accepted(self, hop: Hop, error: _KeyNotAccepted) -> HostKeyRefused:
@@ -181,94 +187,78 @@ class _Attempt:
         return f"{self.host.name}{'' if hop.is_last else ': its gateway'} ({hop.connection.host}:{hop.connection.port})"
 
     def unreachable(self, hop: Hop, error: BaseException) -> Unreachable:
-        """The error of a hop, for a person."""
+        """The error of a hop, for a person: the first row of a table whose condition is true."""
         if isinstance(error, Unreachable):
             return error
-        host, connection, where = self.host, hop.connection, self._where(hop)
-        jump = f"the ProxyJump of {host.address} in ~/.ssh/config"
-        address = _set_by(host, "ansible_host", "USER@HOST") if hop.is_last else jump
-        text = (error.strerror if isinstance(error, OSError) else "") or str(error)
         if isinstance(error, KeyFileError):
-            return Unreachable(where, f"{error.found}: {error.where}", error.expected, error.fix)
-        if isinstance(error, NoKeyError):
-            fix = f"ssh-keygen -t ed25519, if you have no key; then {_ssh('ssh-copy-id', connection)}"
-            found = f"no ssh key to log in with as {connection.user}"
-            return Unreachable(where, found, "a key in ~/.ssh or an ssh-agent", fix)
-        if _refused(error):
-            found = f"the login as {connection.user} was refused ({text})"
-            right = f"ansible_user ({host.origin('ansible_user')})" if hop.is_last else jump
-            fix = f"is {connection.user} the right user? If not, set {right}; if so: {_ssh('ssh-copy-id', connection)}"
-            if unusable := hop.identities.unusable:
-                fix = f"{unusable[0].where} was not used, because {unusable[0].found}: {unusable[0].fix}; {fix}"
-            brief = self._brief(hop, f"ssh refused the key of {connection.user}")
-            return LoginRefused(where, found, "a user of the host, and an ssh key that it accepts", fix, brief)
-        if isinstance(error, IncompatiblePeer):
-            found = f"the host's ssh server and rigwright have no algorithm in common ({text})"
-            fix = f"update its ssh server; {algorithms.VARIABLE} in the inventory allows an old algorithm by name"
-            return Unreachable(where, found, "OpenSSH 7.3 or newer on the host", fix)
-        if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
-            right = _set_by(host, "ansible_port", "USER@HOST:PORT") if hop.is_last else jump
-            todo = f"is the machine up, and is the port right: {right}?"
-            brief = self._brief(hop, f"port {connection.port} is closed")
-            return Unreachable(where, "the connection was refused", "a running sshd on that port", todo, brief)
-        if isinstance(error, (socket.gaierror, UnicodeError)):
-            todo = f"is the name right: {address}? If it is, write the IP address in its place"
-            found = f"the name {connection.host} cannot be resolved"
-            return Unreachable(where, found, "an address, or a name that has one", todo)
-        if self.timed_out.is_set() or isinstance(error, TimeoutError):
-            todo = f"is the machine on, and is the address right: {address}?"
-            found, brief = f"no login within {self.timeout_s:g} s", self._brief(hop, "no answer")
-            return Unreachable(where, found, "a host that answers", todo, brief)
-        if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-            reach = f"Does this machine reach it: ping {connection.host}"
-            todo = f"is the machine on, and is the address right: {address}? {reach}"
-            found, brief = f"no connection ({text})", self._brief(hop, "no answer")
-            return Unreachable(where, found, "a machine that is on and in a network in reach", todo, brief)
+            return Unreachable(self._where(hop), f"{error.found}: {error.where}", error.expected, error.fix)
+        host, user, name, port = self.host, hop.connection.user, hop.connection.host, hop.connection.port
+        text = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        login = f"{f'-p {port} ' if port != 22 else ''}{user}@{name}"
+        jump = "" if hop.is_last else f"the ProxyJump of {host.address} in ~/.ssh/config"
+        place = jump or _set_by(host, "ansible_host", "USER@HOST")
+        in_port = jump or _set_by(host, "ansible_port", "USER@HOST:PORT")
+        in_user = jump or f"ansible_user ({host.origin('ansible_user')})"
+        no_key = isinstance(error, NoKeyError)
+        refused = _refused(error) and not no_key
+        unused = "".join(
+            f"{key.where} was not used, because {key.found}: {key.fix}; " for key in hop.identities.unusable[:1]
+        )
         through = f" through {hop.command[0]}, the ProxyCommand" if hop.command else ""
-        found = f"no connection{through} ({self._last_words() or text or 'the other side hung up'})"
-        return Unreachable(where, found, "an ssh login", _ssh("ssh", connection))
+        legacy = f"{algorithms.VARIABLE} in the inventory allows an old algorithm by name"
+        table = (  # condition, what was found, what is expected, fix, brief words
+            (no_key, f"no ssh key to log in with as {user}", "a key in ~/.ssh or an ssh-agent",
+             f"ssh-keygen -t ed25519, if you have no key; then ssh-copy-id {login}", ""),
+            (refused, f"the login as {user} was refused ({text})", "a user of the host, and an ssh key that it accepts",
+             f"{unused}is {user} the right user? If not, set {in_user}; if so: ssh-copy-id {login}",
+             f"ssh refused the key of {user}"),
+            (isinstance(error, IncompatiblePeer),
+             f"the host's ssh server and rigwright have no algorithm in common ({text})",
+             "OpenSSH 7.3 or newer on the host", f"update its ssh server; {legacy}", ""),
+            (isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text,
+             "the connection was refused", "a running sshd on that port",
+             f"is the machine up, and is the port right: {in_port}?", f"port {port} is closed"),
+            (isinstance(error, (socket.gaierror, UnicodeError)), f"the name {name} cannot be resolved",
+             "an address, or a name that has one",
+             f"is the name right: {place}? If it is, write the IP address in its place", ""),
+            (self.timed_out.is_set() or isinstance(error, TimeoutError), f"no login within {self.timeout_s:g} s",
+             "a host that answers", f"is the machine on, and is the address right: {place}?", "no answer"),
+            (getattr(error, "errno", None) in (errno.EHOSTUNREACH, errno.ENETUNREACH), f"no connection ({text})",
+             "a machine that is on and in a network in reach",
+             f"is the machine on, and is the address right: {place}? Does this machine reach it: ping {name}", "no answer"),
+            (True, f"no connection{through} ({self._last_line() or text or 'the other side hung up'})", "an ssh login",
+             f"ssh {login}", ""),
+        )  # fmt: skip
+        _, found, expected, fix, brief = next(row for row in table if row[0])
+        brief = f"{brief} (the gateway {hop.known_as})" if brief and not hop.is_last else brief
+        return (LoginRefused if refused else Unreachable)(self._where(hop), found, expected, fix, brief)
 
-    def _brief(self, hop: Hop, seen: str) -> str:
-        return seen if hop.is_last else f"{seen} (the gateway {hop.known_as})"
-
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         """The last line that a ProxyCommand wrote to its stderr; "" without any."""
-        if self.said is None:
+        if self.stderr is None:
             return ""
-        size = self.said.seek(0, os.SEEK_END)
-        self.said.seek(max(0, size - 300))
-        lines = self.said.read().decode("utf-8", "replace").strip().splitlines()
+        size = self.stderr.seek(0, os.SEEK_END)
+        self.stderr.seek(max(0, size - 300))
+        lines = self.stderr.read().decode("utf-8", "replace").strip().splitlines()
         return one_line(lines[-1]) if lines else ""
 
 
 def _set_by(host: Host, variable: str, form: str) -> str:
-    """How a person sets a connection variable: in the file and line where it stands, or with the flag of init."""
+    """How a person sets a connection variable: in its file and line, or with the flag of init."""
     origin = host.origin(variable)
     return f"{origin} {form}" if origin.startswith("--") else f"{variable} ({origin})"
 
 
-def _ssh(program: str, connection: Any) -> str:
-    """The command line of a program of OpenSSH for the user, address and port of a connection."""
-    port = f"-p {connection.port} " if connection.port != 22 else ""
-    return f"{program} {port}{connection.user}@{connection.host}"
-
-
 def _require_recorded(hop: Hop, key: paramiko.PKey) -> None:
     """Raises _KeyNotAccepted for a host key that is revoked, or is not the first on record of its kind."""
-    records = hop.records
-    same_kind = [record for record in records if record.key.get_name() == key.get_name()]
+    same_kind = [record for record in hop.records if record.key.get_name() == key.get_name()]
     if revoked := hop.why_revoked(key):
         raise _KeyNotAccepted(key, revoked, None)
     if not same_kind or same_kind[0].key != key:
-        raise _KeyNotAccepted(key, "", next(iter(same_kind or records), None))
+        raise _KeyNotAccepted(key, "", next(iter(same_kind or hop.records), None))
 
 
-def _of_paramiko(connection: Any) -> str:
-    """The name by which paramiko looks up the host key of a connection."""
-    return str(connection.host) if connection.port == 22 else f"[{connection.host}]:{connection.port}"
-
-
-def _logged_in(
+def _session(
     host: Host, timeout_s: float, opening: Callable[[Callable[[], None]], None], early_exec: Callable[[str], str]
 ) -> Session:
     attempt = _Attempt(host, timeout_s)
@@ -277,8 +267,8 @@ def _logged_in(
     try:
         with attempt.limited():
             for hop in last.all:
-                at_once = hop is last and last.identities.named
-                attempt.open(hop, early_exec(hop.connection.user) if at_once else "")
+                with_program = hop is last and last.identities.named
+                attempt.open(hop, early_exec(hop.connection.user) if with_program else "")
             session = Session(host, last.connection, attempt.abort)
             session.accepted_key = last.identities.accepted
             session.open_first(time.monotonic() + timeout_s)
@@ -286,17 +276,21 @@ def _logged_in(
         login = last.connection.client.get_transport()
         closed_early = isinstance(login, Login) and login.sent_early_exec and not attempt.ended.is_set()
         attempt.abort()
-        for opened in reversed(last.all):
-            with contextlib.suppress(Exception):
-                opened.connection.close()
+        _close(last.all)
         if not isinstance(error, _ERRORS):
             raise
         if closed_early and not _refused(error) and not isinstance(error, KeyFileError):
             raise _PipelinedLoginFailed from None
         raise attempt.unreachable(hop, error) from None
     session.legacy = sorted({name for hop in last.all for name in algorithms.in_use(hop.connection.transport)})
-    last.connection.client.get_transport().set_keepalive(15)
+    last.connection.client.get_transport().set_keepalive(_KEEPALIVE_S)
     return session
+
+
+def _close(hops: list[Hop]) -> None:
+    for hop in reversed(hops):
+        with contextlib.suppress(Exception):
+            hop.connection.close()
 
 
 def _refused(error: BaseException) -> bool:
@@ -305,13 +299,13 @@ def _refused(error: BaseException) -> bool:
 
 
 def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) -> socket.socket:
-    """A socket connected to the first address of a name that accepts the connection. Raises OSError when none does.
+    """A socket connected to the first address of a name that accepts the connection. Raises OSError if none does.
 
     Sockets are added to the list before they connect, so that another thread can close them.
     """
     failed: OSError = OSError(f"{name} has no address")
-    asked = name.encode() if name.isascii() else name  # for a str Python loads its IDNA tables, which takes 5 ms
-    for family, kind, protocol, _, address in socket.getaddrinfo(asked, port, type=socket.SOCK_STREAM):
+    encoded = name.encode() if name.isascii() else name  # for a str Python loads its IDNA tables, which takes 5 ms
+    for family, kind, protocol, _, address in socket.getaddrinfo(encoded, port, type=socket.SOCK_STREAM):
         opened = socket.socket(family, kind, protocol)
         sockets.append(opened)
         opened.settimeout(timeout_s)
@@ -325,12 +319,9 @@ def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) 
 
 
 class OfferedKey(Struct, frozen=True):
-    """The host key that a host or a gateway on its way offers.
-
-    `name`: its name in known_hosts. `records`: the keys of that name in all files of known hosts, those that count
-    first. `blocking`: other keys of its kind that count before one that `known_hosts.trust` records. `gateway`: whether
-    it is of a gateway.
-    """
+    """The host key of a host or gateway. `name`: its name in known_hosts. `records`: the keys of that name in all
+    files, in the order of precedence. `blocking`: other keys of its kind that precede one that `known_hosts.trust`
+    records. `gateway`: it is of a gateway."""
 
     name: str
     key: paramiko.PKey
@@ -340,7 +331,7 @@ class OfferedKey(Struct, frozen=True):
 
     @property
     def known(self) -> ssh_known_hosts.Record | None:
-        """The record of this key that counts; None when there is none, or another key counts."""
+        """The record of this key; None without one, or if another key precedes it."""
         same_kind = [record for record in self.records if record.key.get_name() == self.key.get_name()]
         return same_kind[0] if same_kind and same_kind[0].key == self.key else None
 
@@ -350,11 +341,11 @@ class OfferedKey(Struct, frozen=True):
         return tuple(record for record in self.records if record.key != self.key)
 
 
-def offered_keys(host: Host, timeout_s: float) -> Iterator[OfferedKey]:
+def offered_keys(host: Host, timeout_s: float = CONNECT_S) -> Iterator[OfferedKey]:
     """The host keys that the gateways of a host, the nearest first, and the host offer now. Trusts none of them.
 
-    Logs in to a gateway to reach what is behind it, so the key of the gateway must be recorded before the next is
-    taken. Raises Unreachable when one offers no key within `timeout_s` seconds or a revoked one, and InputError.
+    Logs in to a gateway to reach the next hop, so the key of the gateway must be recorded before the next key is taken.
+    Raises Unreachable if a hop offers no key within `timeout_s` seconds or a revoked one, and InputError.
     """
     for number in range(len(route.to(host).all)):
         hop = route.to(host).all[number]
@@ -362,13 +353,9 @@ def offered_keys(host: Host, timeout_s: float) -> Iterator[OfferedKey]:
         key = _offered(attempt, hop)
         if revoked := hop.why_revoked(key):
             raise attempt.key_not_accepted(hop, _KeyNotAccepted(key, revoked, None))
-        records = tuple(hop.records)
-        blocking = tuple(
-            record
-            for record in records
-            if record.key != key and record.key.get_name() == key.get_name() and hop.precedes_own(record)
-        )
-        yield OfferedKey(hop.known_as, key, records, blocking, gateway=not hop.is_last)
+        others = (record for record in hop.records if record.key != key)
+        blocking = tuple(of for of in others if of.key.get_name() == key.get_name() and hop.precedes_own(of))
+        yield OfferedKey(hop.known_as, key, tuple(hop.records), blocking, gateway=not hop.is_last)
 
 
 def _offered(attempt: _Attempt, last: Hop) -> paramiko.PKey:
@@ -390,7 +377,5 @@ def _offered(attempt: _Attempt, last: Hop) -> paramiko.PKey:
     except _ERRORS as error:
         raise attempt.unreachable(hop, error) from None
     finally:
-        for each in reversed(last.all[:-1]):
-            with contextlib.suppress(Exception):
-                each.connection.close()
+        _close(last.all[:-1])
         attempt.abort()

@@ -15,16 +15,12 @@ from rigwright.core.errors import RigwrightError, UsageError
 from rigwright.inventory.model import Host
 from rigwright.ssh import connect, route
 
-TIMEOUT_S = 20.0
-"""The time limit of a login, as for rigwright's own connections."""
-
 
 class HostConnection(Connection):  # type: ignore[misc]  # Fabric has no types
-    """A connection that opens at its first use as rigwright's own do: with the keys, the gateways, and the verified
-    host keys of the inventory and of ssh_config. `sudo` has the password of the inventory.
+    """A connection that opens at its first use with the keys, the gateways, and the verified host keys of the inventory
+    and of ssh_config. `sudo` has the password of the inventory.
 
-    A host that is not reached raises Invoke's Exit with the message and exit code of rigwright's own error, which is
-    its cause.
+    For an unreachable host it raises Invoke's Exit with the message and exit code of rigwright's error.
     """
 
     def __init__(self, host: Host) -> None:
@@ -35,11 +31,11 @@ class HostConnection(Connection):  # type: ignore[misc]  # Fabric has no types
         self._set(inventory_host=host)
 
     def open(self) -> None:
-        """Logs in, if that was not done yet. Raises Exit."""
+        """Logs in if the connection is not open. Raises Exit."""
         if self.is_connected:
             return
         try:
-            session = connect.verified(self.inventory_host, TIMEOUT_S, lambda _abort: None)
+            session = connect.verified(self.inventory_host, connect.CONNECT_S, lambda _abort: None)
         except RigwrightError as error:
             raise Exit(f"error {error}", error.exit_code) from error
         client = session.connection.client

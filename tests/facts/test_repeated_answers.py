@@ -67,7 +67,7 @@ def test_what_is_kept_is_bounded() -> None:
             answers.parsed("name", parse, answer(f"{number} " * 30))
     assert len(answers._seen) <= 100
     assert len(answers._kept) <= 10
-    assert answers._bytes == sum(kept.size for kept in answers._kept.values()) <= 1000
+    assert answers._bytes == sum(size for _, size in answers._kept.values()) <= 1000
     for _ in range(3):
         assert answers.parsed("name", parse, answer("long " * 1000)) == Fixed("long " * 1000)
     assert answers._bytes <= 1000

@@ -1,4 +1,4 @@
-"""What this machine remembers of a command that went on after the reboot which it had ordered."""
+"""The record on this machine of a command that continued after a reboot which it had ordered."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ LOG = "/var/log/rigwright-continue.log"
 
 
 class Continuation(Struct, frozen=True):
-    """A command that goes on after a reboot. `armed`: its unit is there: it has not ended. Else `run` ended at `at`, as
-    `how` says.
-
-    `code`: the exit code. `boots`: after how many boots it has gone on. `why`: what the last reboot was for.
-    """
+    """A command that continues after a reboot. `armed`: its unit is there, so it has not ended; `boots`: the number of
+    boots after which it continued; `why`: the reason of the last reboot. Otherwise the end of `run`: its time, exit
+    code and words."""
 
     armed: bool
     run: str = ""
@@ -59,4 +57,4 @@ def _continuation(result: Result) -> Continuation | None:
 
 
 continuation: Fact[Continuation | None] = Fact("continuation.continuation", script(_READ, reads=True), _continuation)
-"""The command that goes on after a reboot of the machine that it runs on, or went on; None if there was none."""
+"""The command that continues, or continued, after a reboot of the machine that it runs on; None without one."""

@@ -1,9 +1,8 @@
-"""What must be in order for a host to be reached again after a boot: its ssh server and the login, sudo, the network,
-fstab and crypttab.
+"""What a host needs to be reachable after a boot: ssh server and login, sudo, network, fstab and crypttab.
 
-Each row of ROWS is one condition: the shell text that asks the host, and the pure function that judges the answer.
-Programs check their own files where they can (`sshd -t`, `visudo -c`, `ifup --no-act`, `netplan generate`, `findmnt
---verify`). Nothing is changed. What lies in a user's folder is looked at as that user.
+Each row of ROWS is one condition: a shell script, and a pure function that judges its output. Programs check their own
+files where they can (`sshd -t`, `visudo -c`, `ifup --no-act`, `netplan generate`, `findmnt --verify`). Nothing is
+changed. Files in a user's folder are read as that user.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import LOGIN, Result, script, state_of
 from rigwright.core.control_characters import one_line
 from rigwright.facts import Fact, Unavailable
@@ -24,8 +23,7 @@ State = Literal["fine", "fault", "unknown"]
 
 
 class Condition(Struct, frozen=True):
-    """Something that a boot needs. `found`: what is wrong or not known; "" for one that is fine. `fix`: what a person
-    types."""
+    """Something that a boot needs. `found`: what is wrong or unknown, "" if fine. `fix`: what a person types."""
 
     subject: str
     state: State
@@ -38,12 +36,8 @@ _Found = tuple[State, str]
 
 
 class _Row(Struct, frozen=True):
-    """A condition. `ask`: shell text that prints what `judge` reads; it prints nothing on a host that the condition is
-    not about.
-
-    `judge` returns what is wrong or not known. `fix`: what a person does about a fault. `package`: what brings the
-    program that is asked.
-    """
+    """A condition. `ask`: shell text that prints what `judge` reads, nothing if the condition does not concern the
+    host. `judge` returns what is wrong or unknown. `package`: has the program that `ask` runs."""
 
     subject: str
     ask: str
@@ -64,27 +58,22 @@ row() {{ head -c 32768 | head -n {_MOST_LINES} | sed 's/^/ /'; }}
 """
 
 
-def _outcome(lines: Sequence[str]) -> tuple[str, list[str]]:
-    """`missing PROGRAM`, or `exit CODE`, as `run` prints it, and the other lines. "" for a program that was not
-    asked."""
-    ends = [line for line in lines if re.fullmatch(r"exit \d{1,3}|missing /[\w./-]{1,100}", line)]
-    return (ends[-1] if ends else "", [line.strip() for line in lines if line.strip() and line not in ends])
-
-
 def _by_program(lines: Sequence[str], name: str, harmless: str = r"(?!)") -> Iterator[_Found]:
-    """The first line of what a program that checks its files found wrong, without those that match `harmless`; a later
-    one may quote a file, in which a network has keys."""
-    ended, said = _outcome(lines)
-    if ended.startswith("missing"):
-        yield "unknown", f"{ended.partition(' ')[2]} is not there"
-    elif ended in ("exit 124", "exit 137"):
+    """The first message of a program that checks its files, without those that match `harmless`; later messages may
+    quote a file with keys of the network."""
+    ends = [line for line in lines if re.fullmatch(r"exit \d{1,3}|missing /[\w./-]{1,100}", line)]
+    messages = [line.strip() for line in lines if line.strip() and line not in ends]
+    end = ends[-1] if ends else ""
+    if end.startswith("missing"):
+        yield "unknown", f"{end.partition(' ')[2]} is not there"
+    elif end in ("exit 124", "exit 137"):
         yield "unknown", f"{name} did not end within 10 s"
-    elif not ended and said:
+    elif not end and messages:
         yield "unknown", f"{name} says more than is read"
-    elif ended not in ("", "exit 0"):
-        wrong = [line for line in said if not re.search(harmless, line)]
-        if wrong or not said:
-            yield "fault", f"{name}: {wrong[0] if wrong else ended}"
+    elif end not in ("", "exit 0"):
+        wrong = [line for line in messages if not re.search(harmless, line)]
+        if wrong or not messages:
+            yield "fault", f"{name}: {wrong[0] if wrong else end}"
 
 
 def _states(lines: Sequence[str]) -> dict[str, str]:
@@ -94,7 +83,7 @@ def _states(lines: Sequence[str]) -> dict[str, str]:
 
 
 _STARTS = ("enabled", "static", "alias", "generated", "indirect", "enabled-runtime", "masked-runtime")
-"""States of a unit that starts at boot, or may: the file of a boot decides over those of /run."""
+"""States of a unit that starts at boot, or may start."""
 
 
 def _listed(states: dict[str, str]) -> str:
@@ -166,40 +155,42 @@ done
 
 
 def _login(lines: Sequence[str]) -> Iterator[_Found]:
-    told: dict[str, list[str]] = {}
-    for line in lines:
-        kind, _, rest = line.strip().partition(" ")
-        told.setdefault(kind, []).append(rest)
-    if "user" not in told:
+    values = _by_first_word(lines)
+    if "user" not in values:
         return
-    user, shell = told["user"][0], told.get("shell", [""])[0]
-    if "no" in told or shell.rpartition("/")[2] in ("nologin", "false"):
+    user, shell = values["user"][0], values.get("shell", [""])[0]
+    if "no" in values or shell.rpartition("/")[2] in ("nologin", "false"):
         yield "fault", f"the login shell of {user} is {shell}"
-    expires = told.get("expires", [""])[0]
-    if expires and host_text.integer(expires) <= host_text.integer(told["today"][0]):
+    expires = values.get("expires", [""])[0]
+    if expires and host_text.integer(expires) <= host_text.integer(values["today"][0]):
         yield "fault", f"the account {user} has expired"
-    if any(option.strip("\"' ") for option in told.get("options", ())) or any(map(_not_by_user, told.get("match", ()))):
-        return  # the settings for this login are not known
-    server: dict[str, list[str]] = {}
-    for line in told.get("sshd", ()):
-        name, _, value = line.partition(" ")
-        server.setdefault(name, []).append(value)
-    if server.get("usepam") == ["no"] and told.get("locked") == ["yes"]:
+    matches = (re.split(r"[\s=]+", criteria.strip().lower())[1:] for criteria in values.get("match", ()))
+    if any(map(_NOT_BY_USER.intersection, matches)) or any(map(_OPTION.search, values.get("options", ()))):
+        return  # the settings for this login are unknown
+    server = _by_first_word(values.get("sshd", ()))
+    if server.get("usepam") == ["no"] and values.get("locked") == ["yes"]:
         yield "fault", f"the account {user} is locked"
-    if why := _refused_by(server, user, told.get("groups", [""])[0].split()):
-        yield "fault", f"sshd lets {user} in no more: {why}"
-    elif told.get("file") and "?" not in told["file"] and server.get("authorizedkeyscommand", ["none"]) == ["none"]:
-        yield from _key(lines, user, told, strict=server.get("strictmodes") != ["no"])
+    if setting := _refusal(server, user, values.get("groups", [""])[0].split()):
+        yield "fault", f"sshd lets {user} in no more: {setting}"
+    elif values.get("file") and "?" not in values["file"] and server.get("authorizedkeyscommand", ["none"]) == ["none"]:
+        yield from _key(lines, user, values, strict=server.get("strictmodes") != ["no"])
 
 
-def _not_by_user(criteria: str) -> bool:
-    """Whether a Match of sshd_config asks for more than the user and groups."""
-    words = re.split(r"[\s=]+", criteria.strip().lower())[1:]
-    return any(word in ("address", "host", "localaddress", "localport", "rdomain", "exec") for word in words)
+_NOT_BY_USER = {"address", "host", "localaddress", "localport", "rdomain", "exec"}
+"""Criteria of a Match in sshd_config that depend on more than the user and the groups."""
+_OPTION = lazy_re.compile("[^\"' ]")
 
 
-def _refused_by(server: dict[str, list[str]], user: str, groups: Sequence[str]) -> str:
-    """The setting of sshd that refuses a login of the user with a key; "" where no setting certainly does."""
+def _by_first_word(lines: Sequence[str]) -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
+    for line in lines:
+        word, _, rest = line.strip().partition(" ")
+        values.setdefault(word, []).append(rest)
+    return values
+
+
+def _refusal(server: dict[str, list[str]], user: str, groups: Sequence[str]) -> str:
+    """The setting of sshd that certainly refuses a login of the user with a key; "" without one."""
     if server.get("pubkeyauthentication") == ["no"]:
         return "PubkeyAuthentication no"
     if user == "root" and server.get("permitrootlogin", ["yes"])[0] in ("no", "forced-commands-only"):
@@ -216,31 +207,29 @@ def _refused_by(server: dict[str, list[str]], user: str, groups: Sequence[str]) 
 
 def _fits(pattern: str, name: str) -> bool:
     """Whether a pattern of sshd, with * and ?, matches the name."""
-    return fnmatchcase(name, pattern[:100].replace("[", "[[]"))  # with `.*` a hostile pattern does not end
+    return fnmatchcase(name, pattern[:100].replace("[", "[[]"))  # a hostile pattern with `.*` would take hours
 
 
-def _key(lines: Sequence[str], user: str, told: dict[str, list[str]], strict: bool) -> Iterator[_Found]:
+def _key(lines: Sequence[str], user: str, values: dict[str, list[str]], strict: bool) -> Iterator[_Found]:
     """What is wrong with the files that have the keys of the user."""
-    if not told.get("accepted"):
-        yield "fault", f"{' and '.join(told['file'])}: without the key that this login used"
-        return
-    if not strict:
+    if not values.get("accepted"):
+        yield "fault", f"{' and '.join(values['file'])}: without the key that this login used"
         return
     wrong: list[list[str]] = []
-    members = {each.split()[0]: set(each.split()[1:]) for each in told.get("group", ()) if each}
-    names = {each.split()[0]: each.split()[-1] for each in told.get("name", ()) if each}
+    members = {each.split()[0]: set(each.split()[1:]) for each in values.get("group", ()) if each}
+    names = {each.split()[0]: each.split()[-1] for each in values.get("name", ()) if each}
     for line in lines:
         kind, _, rest = line.strip().partition(" ")
         if kind == "accepted":
             wrong.append([])
-        elif kind == "mode" and wrong and (why := _unsafe(rest, told["uid"][0], members, names)):
-            wrong[-1].append(why)
-    if all(wrong):
+        elif kind == "mode" and wrong and (reason := _unsafe(rest, values["uid"][0], members, names)):
+            wrong[-1].append(reason)
+    if strict and all(wrong):
         yield "fault", f"sshd takes no key of {user}: {wrong[0][0]}"
 
 
 def _unsafe(line: str, uid: str, members: dict[str, set[str]], names: dict[str, str]) -> str:
-    """Why StrictModes refuses a file or folder, as Debian's and Ubuntu's sshd judge it; "" where it does not."""
+    """Why StrictModes of Debian's and Ubuntu's sshd refuses a file or folder; "" if it does not."""
     mode, owner, group, path = line.split(" ", 3)
     bits = int(mode, 8)
     if owner not in ("0", uid):
@@ -319,9 +308,8 @@ def _network(lines: Sequence[str]) -> Iterator[_Found]:
     if of["ifquery"] and (starts.get("networking.service") or hotplug):
         used.append("ifupdown")
         wrong = list(_by_program(of["ifquery"], "ifquery", r"couldn't read interfaces|^\w+$"))
-        yield from wrong or _by_program(
-            of["ifup"], "ifup --no-act", r"missing required configuration|failed to bring up"
-        )
+        harmless = r"missing required configuration|failed to bring up"
+        yield from wrong or _by_program(of["ifup"], "ifup --no-act", harmless)
     if of["networkd"] and starts.get("systemd-networkd.service"):
         used.append("systemd-networkd")
         yield from (("fault", f"systemd-networkd: {line}") for line in of["networkd"] if line != "files")
@@ -393,16 +381,14 @@ ROWS = (
     _Row("/etc/crypttab", _CRYPTTAB, _crypttab, "devices that are there, or nofail", "correct /etc/crypttab, or add nofail there",
          "util-linux"),
 )  # fmt: skip
-"""The conditions. Another one is another row."""
-
 _ELSEWHERE = r"""
 { grep -q "^$user:" /etc/passwd && [ -z "$(awk -F: -v u="$user" '$1 == u { print $8 }' /etc/shadow)" ]; } || exit 1
 ! grep -hsiE '^[[:space:]]*[#@]?(include|includedir|source|source-directory|authorizedkeysfile)[[:space:]]' /etc/ssh/sshd_config \
   /etc/ssh/sshd_config.d/* /etc/sudoers /etc/sudoers.d/* /etc/network/interfaces /etc/network/interfaces.d/* |
   grep -vE '^[[:space:]]*[#@]?[A-Za-z-]+[[:space:]]+(/etc/ssh/sshd_config.d/|/etc/sudoers.d$|/?(etc/network/)?interfaces.d/|#)' | grep -qv '^#Authorized'
 """
-"""Fails where the answer depends on more than its cache key: on a date, on a directory of users, or on files elsewhere.
-Then it is not kept, and neither is one that came too late."""
+"""Fails if the answer depends on more than its cache key: on a date, a directory of users, or files elsewhere. Such an
+answer is not kept."""
 
 _KEY = (
     state_of(
@@ -431,32 +417,27 @@ def _conditions(result: Result) -> tuple[Condition, ...]:
             raise ValueError(f"{line[:80]!r} is no part of it")
     if list(parts) != [row.subject for row in ROWS]:
         raise ValueError("not every condition was asked for")
-    return tuple(condition for row in ROWS for condition in _judged(row, parts[row.subject]))
+    conditions = []
+    for row in ROWS:
+        lines = parts[row.subject]
+        findings = list(row.judge(lines)) if any(lines) else []
+        if any(lines) and not findings:
+            conditions.append(Condition(row.subject, "fine"))
+        for state, found in findings:
+            install = f"sudo apt-get install --reinstall {row.package}, if that is what is missing"
+            fix = row.fix if state == "fault" else install
+            conditions.append(Condition(row.subject, state, found[:300], row.expected, fix))
+    return tuple(conditions)
 
 
-def _judged(row: _Row, lines: Sequence[str]) -> Iterator[Condition]:
-    if not any(line.strip() for line in lines):
-        return
-    judged = list(row.judge(lines))
-    for state, found in judged:
-        fix = (
-            row.fix
-            if state == "fault"
-            else f"sudo apt-get install --reinstall {row.package}, if that is what is missing"
-        )
-        yield Condition(row.subject, state, found[:300], expected=row.expected, fix=fix)
-    if not judged:
-        yield Condition(row.subject, "fine")
-
-
-_ASKED = "\n".join(f"echo '== {row.subject}'\n( {row.ask} ) 2>/dev/null | row" for row in ROWS)
+_ASK_ALL = "\n".join(f"echo '== {row.subject}'\n( {row.ask} ) 2>/dev/null | row" for row in ROWS)
 _SCRIPT = f"""{_HEAD}
-all=$({_ASKED}
+all=$({_ASK_ALL}
 )
 printf '%s\\n' "$all"
 case $all in *'exit 124'*|*'exit 137'*) exit 1;; esac
 {_ELSEWHERE}"""
 
 conditions = Fact("next_boot.conditions", script(_SCRIPT, timeout_s=60, cache_key=_KEY), _conditions)
-"""What the next boot needs, in the order of ROWS; without those that the host has nothing of. A row may have several
+"""What the next boot needs, in the order of ROWS, without rows that do not concern the host. A row may have several
 faults."""

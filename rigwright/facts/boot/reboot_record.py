@@ -1,5 +1,4 @@
-"""The host's own record of a reboot that did not do what it was for, and a checksum of everything that the next boot
-reads."""
+"""The host's record of a reboot without effect, and a checksum of everything that the next boot reads."""
 
 from __future__ import annotations
 
@@ -38,10 +37,8 @@ mkdir -p -m 755 {STATE}
 
 
 class InVain(Struct, frozen=True):
-    """A reboot that left the host as it was: its time in UTC (2026-11-22 11:24), and what it was for.
-
-    `same`: whether the next boot would read the same kernel, initramfs, modules and settings as that one.
-    """
+    """A reboot that had no effect: its time in UTC (2026-11-22 11:24) and its reasons. `same`: the next boot would read
+    the same kernel, initramfs, modules and settings."""
 
     at: str
     reasons: str
@@ -53,14 +50,14 @@ def _in_vain(result: Result) -> InVain | None:
     if result.code != 0 or lines == ["none"]:
         return None
     if len(lines) < 4 or not all(re.fullmatch("[0-9a-f]{64}", line) for line in lines[:2]):
-        return None  # nothing but a reboot follows from a damaged record
+        return None  # a damaged record causes only another reboot
     when = lines[2] if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", lines[2]) else ""
     at = f"{when[:10]} {when[11:16]} UTC" if when else "an unknown time"
     return InVain(at, one_line(lines[3])[:MOST_CHARACTERS], lines[0] == lines[1])
 
 
 in_vain: Fact[InVain | None] = Fact("reboot_record.in_vain", script(_READ, reads=True), _in_vain)
-"""The last reboot of rigwright that did not do what it was for; None if there was none."""
+"""The last reboot of rigwright that had no effect; None without one."""
 
 
 def write(reasons: str) -> Command:

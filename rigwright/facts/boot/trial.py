@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -20,12 +21,11 @@ FOLDER = f"{STATE}/trial"
 OUTCOME = f"{STATE}/trial-outcome.json"
 CUSTOM = "/boot/grub/custom.cfg"
 KEPT = "initrd-rigwright-fallback"
-"""The name, in the folder of the kernels, of the kept copy of the initramfs with which the host runs."""
+"""The name of the copy of the initramfs with which the host runs, in the folder of the kernels."""
 UNIT = "/etc/systemd/system/rigwright-trial.service"
 WATCH = "/etc/rigwright/trial-watch.sh"
 ROOM = 30_000
-"""The bytes that a boot which is tried can write down. They are on the disk before it, so a full disk does not keep
-them away."""
+"""The bytes that a trial can write. The file has them before the boot, so a full disk does not matter."""
 BEGIN, END = "### BEGIN rigwright trial ###", "### END rigwright trial ###"
 PROGRAMS = ("grub-editenv", "grub-probe", "grub-script-check", "systemd-run", "update-grub")
 _MOST_CUSTOM = 60_000
@@ -56,10 +56,10 @@ echo "--cfg"; exec cat "$cfg"
 class Boot(Struct, frozen=True):
     """How a host boots, as far as a trial needs it.
 
-    `command_line`: /proc/cmdline as it is. `grubenv`, `custom`: kind (file, link, other, none) and size of grubenv and
-    of custom.cfg. `layers`, `filesystem`: what grub-probe says of the disk of grubenv; None where it says nothing.
-    `missing`: programs that are not there. `kexec`: a kernel is loaded that a reboot starts without GRUB. `images`: the
-    bytes of each initramfs in /boot. `environment`: the variables of grubenv; None where grub-editenv cannot read it.
+    `command_line`: /proc/cmdline. `grubenv`, `custom`: kind (file, link, other, none) and size of grubenv and of
+    custom.cfg. `layers`, `filesystem`: of the disk of grubenv by grub-probe; None if unknown. `missing`: programs.
+    `kexec`: a kernel is loaded that a reboot starts without GRUB. `images`: the bytes of each initramfs in /boot.
+    `environment`: the variables of grubenv; None if grub-editenv cannot read it.
     """
 
     boot_id: str
@@ -78,7 +78,7 @@ class Boot(Struct, frozen=True):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables of grubenv, none where it cannot be read."""
+        """The variables of grubenv; {} if it cannot be read."""
         return self.environment or {}
 
     @property
@@ -90,13 +90,13 @@ class Boot(Struct, frozen=True):
 
     @property
     def kernel(self) -> str:
-        """The path of the running kernel as GRUB loaded it, "" where the command line does not tell."""
+        """The path from which GRUB loaded the running kernel; "" if unknown."""
         match = re.search(r"(?:^| )BOOT_IMAGE=(?:\([^)\s]{0,100}\))?(/\S{1,400})", self.command_line)
         return match[1] if match else ""
 
     @property
     def runs_fallback(self) -> bool:
-        """Whether the host runs what rigwright kept of an earlier boot."""
+        """Whether the host runs rigwright's fallback entry."""
         return " rigwright.fallback=" in self.command_line
 
 
@@ -106,9 +106,10 @@ def _boot(result: Result) -> Boot:
     head, _, rest = result.text.partition("--env\n")
     environment, _, rest = rest.partition("--custom\n")
     custom, _, config = rest.partition("\n--cfg\n")
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     missing: list[str] = []
     images: dict[str, int] = {}
+    sizes: dict[str, tuple[str, int]] = {}
     for line in host_text.lines(head):
         name, _, value = line.partition(" ")
         if name == "missing":
@@ -116,27 +117,25 @@ def _boot(result: Result) -> Boot:
         elif name == "image":
             size, _, image = value.partition(" ")
             images[image] = host_text.integer(size)
+        elif name in ("grubenv", "custom"):
+            kind, size = value.split()
+            sizes[name] = kind, host_text.integer(size)
         else:
-            said[name] = value
-    values = dict(line.split("=", 1) for line in host_text.lines(environment) if "=" in line)
+            values[name] = value
+    variables = dict(line.split("=", 1) for line in host_text.lines(environment) if "=" in line)
     return Boot(
-        said["boot"], said["line"], _sized(said["grubenv"]), _sized(said["custom"]), tuple(missing), said.get("layers"),
-        said.get("filesystem"), "kexec" in said, host_text.integer(said["free"]), images,
-        None if environment.startswith("unreadable") else values, custom, config,
+        values["boot"], values["line"], sizes["grubenv"], sizes["custom"], tuple(missing), values.get("layers"),
+        values.get("filesystem"), "kexec" in values, host_text.integer(values["free"]), images,
+        None if environment.startswith("unreadable") else variables, custom, config,
     )  # fmt: skip
 
 
-def _sized(text: str) -> tuple[str, int]:
-    kind, size = text.split()
-    return kind, host_text.integer(size)
-
-
 boot = Fact("trial.boot", script(_READ_BOOT, timeout_s=150), _boot)
-"""How the host boots. Slow where grub-probe is; so it is read only when a reboot is due."""
+"""How the host boots. grub-probe may be slow, so it is read only before a reboot."""
 
 
 class Obstacle(Struct, frozen=True):
-    """Why a boot cannot be tried on a host, and what a person can do about it ("" for nothing)."""
+    """Why a boot cannot be tried on a host, and what a person can do about it, if anything."""
 
     found: str
     fix: str = ""
@@ -154,20 +153,19 @@ _LAYERS = (
     (lazy_re.compile(r"(?:^|\s)(?:cryptodisk|luks\S*)(?=\s|$)"), "an encrypted disk"),
 )
 _IN_THE_WAY = ("next_entry", "prev_saved_entry", "prev_entry", "initrdfail", "recordfail")
-ROOM_KIB = 8 << 10
+_SPARE_KIB = 8 << 10
+"""The space in /boot that must stay free (assumed)."""
 
 
 def obstacles(boot: Boot) -> tuple[Obstacle, ...]:
-    """Everything that keeps a boot from being tried once on this host; () where it can be."""
+    """Everything that prevents a trial on this host; () if a trial is possible."""
     return (*_of_grubenv(boot), *_of_disk(boot), *_of_config(boot), *_of_running(boot), *_of_room(boot))
 
 
 def _of_grubenv(boot: Boot) -> Iterator[Obstacle]:
     for program in boot.missing:
-        if program == "update-initramfs":
-            yield Obstacle("the initramfs is not made by initramfs-tools, whose panic= a trial needs")
-        else:
-            yield Obstacle(f"{program} is missing")
+        no_panic = "the initramfs is not made by initramfs-tools, whose panic= a trial needs"
+        yield Obstacle(no_panic if program == "update-initramfs" else f"{program} is missing")
     kind, size = boot.grubenv
     if kind == "none":
         yield Obstacle(f"there is no {_ENV}", f"sudo grub-editenv {_ENV} create")
@@ -198,7 +196,7 @@ def _of_disk(boot: Boot) -> Iterator[Obstacle]:
         yield Obstacle(f"/boot/grub is on {boot.filesystem}, which GRUB cannot write to")
 
 
-# A blank is [ \t]: with \s, a pattern goes on from an empty line to the next one, again from each of them.
+# [ \t] in place of \s, which would match over many empty lines, again from each of them.
 _SAVES_NEXT = lazy_re.compile(r"^[ \t]{0,99}save_env[ \t]{1,99}next_entry\b", re.MULTILINE)
 _READS_CUSTOM = lazy_re.compile(r"^[ \t]{0,99}(?:source|\.)[ \t]{1,99}\S{0,999}/custom\.cfg", re.MULTILINE)
 _SETS = lazy_re.compile(r"^[ \t]{0,99}(?:set[ \t]{1,99})?(default|timeout)=", re.MULTILINE)
@@ -223,10 +221,8 @@ def _of_config(boot: Boot) -> Iterator[Obstacle]:
         if match := _SETS.search(text):
             yield Obstacle(f"{where} sets {match[1]} {'after 00_header' if where == 'grub.cfg' else 'itself'}")
     if _WAITS.search(boot.config):
-        yield Obstacle(
-            "GRUB waits for a key at every boot (GRUB_TIMEOUT=-1)",
-            "GRUB_TIMEOUT=5 in /etc/default/grub; sudo update-grub",
-        )
+        found = "GRUB waits for a key at every boot (GRUB_TIMEOUT=-1)"
+        yield Obstacle(found, "GRUB_TIMEOUT=5 in /etc/default/grub; sudo update-grub")
     try:
         default = grub.default_node(boot.config, boot.variables)
         line = f" {grub.entry_of(default).command_line} "
@@ -255,21 +251,21 @@ def _of_running(boot: Boot) -> Iterator[Obstacle]:
 
 
 def running_node(boot: Boot) -> grub.Node | None:
-    """The entry of grub.cfg, or of rigwright's block, that loads the running kernel; the one with the words that run,
-    if any has them."""
-    found: list[tuple[bool, grub.Node]] = []
+    """The entry of grub.cfg or of rigwright's block that loads the running kernel, preferably with the words of the
+    running command line; None without one, or if a menu cannot be read."""
+    with_kernel: list[grub.Node] = []
     try:
         nodes = (*grub.menu(boot.config), *grub.menu(boot.custom_text))
     except ValueError:
-        return None  # a menu that cannot be read
+        return None
     for node in _leaves(nodes):
-        try:
+        with contextlib.suppress(ValueError):
             entry = grub.entry_of(node)
-        except ValueError:
-            continue
-        if re.sub(r"^\([^)]*\)", "", entry.kernel) == boot.kernel:
-            found.append((equal_words(entry.command_line, boot.words), node))
-    return next((node for same, node in found if same), found[0][1] if found else None)
+            if re.sub(r"^\([^)]*\)", "", entry.kernel) == boot.kernel:
+                if equal_words(entry.command_line, boot.words):
+                    return node
+                with_kernel.append(node)
+    return with_kernel[0] if with_kernel else None
 
 
 def _leaves(nodes: tuple[grub.Node, ...] | list[grub.Node]) -> Iterator[grub.Node]:
@@ -284,15 +280,15 @@ _VARIABLE = lazy_re.compile(r"\$(?:\{\w{1,60}\}|\w{1,60})")
 
 
 def equal_words(of_grub: str, running: str) -> bool:
-    """Whether the words of a `linux` line give this command line; a word that is a variable of GRUB stands for any
-    words, or none."""
-    wanted, there = of_grub.split(), running.split()
+    """Whether the words of a `linux` line give this command line. A word that is a variable of GRUB matches any number
+    of words."""
+    wanted, present = of_grub.split(), running.split()
     variables = [number for number, word in enumerate(wanted) if _VARIABLE.fullmatch(word)]
     if not variables:
-        return wanted == there
+        return wanted == present
     before, after = wanted[: variables[0]], wanted[variables[-1] + 1 :]
-    fits = there[: len(before)] == before and (not after or there[-len(after) :] == after)
-    return fits and len(before) + len(after) <= len(there)
+    fits = present[: len(before)] == before and (not after or present[-len(after) :] == after)
+    return fits and len(before) + len(after) <= len(present)
 
 
 def _of_room(boot: Boot) -> Iterator[Obstacle]:
@@ -303,10 +299,10 @@ def _of_room(boot: Boot) -> Iterator[Obstacle]:
     if name not in boot.images:
         yield Obstacle(f"the initramfs /boot/{one_line(name)[:120]}, with which the host runs, is gone")
         return
-    # The copy, and another one while update-initramfs writes the new file beside the old one.
-    needed = 2 * boot.images[name] // 1024 + ROOM_KIB
-    if boot.free_kib < needed:
-        found = f"/boot has {boot.free_kib // 1024} MiB free, and a copy of the initramfs beside a new one needs {needed // 1024}"
+    needed_kib = 2 * boot.images[name] // 1024 + _SPARE_KIB  # update-initramfs writes the new file beside the old one
+    if boot.free_kib < needed_kib:
+        free, needed = boot.free_kib // 1024, needed_kib // 1024
+        found = f"/boot has {free} MiB free, and a copy of the initramfs beside a new one needs {needed}"
         yield Obstacle(found, "sudo apt-get autoremove --purge removes old kernels")
 
 
@@ -317,21 +313,19 @@ def custom_of_owner(text: str) -> str:
 
 
 Words = Mapping[str, tuple[str, ...]]
-"""What templates/trial/watch.sh.j2 prints: the texts of the lines that begin with a key (`state`, `address`, `failed`,
-...)."""
+"""The output of templates/trial/watch.sh.j2: the texts of the lines that begin with a key (`state`, `failed`, ...)."""
 Stage = Literal["prepared", "armed", "running", "permanent", "returned", "not tried", "left"]
 
 
 class Trial(Struct, frozen=True):
-    """How far a trial on the host has come.
+    """The state of a trial on the host.
 
-    `stage`: `prepared`: what ran is kept and is the default, the new state was not booted; `armed`: the next boot is
-    the trial; `running`: this boot is the trial; `permanent`: it was made permanent, and files of it are left;
-    `returned`: the trial was booted and the host came back to what was; `not tried`: GRUB started what was in place of
-    the trial, because it could not write grubenv; `left`: a block without a record. `run`: the run that prepared it.
-    `record`: what it wrote. `systemd`: the trial got as far as systemd. `words`: what the host wrote down before it
-    left the trial, by key; `said`: the last lines of its journal. `before`: what it wrote down before the run changed
-    anything.
+    `stage`: `prepared`: the old state is the default, the new one was not booted; `armed`: the next boot is the trial;
+    `running`: this boot is the trial; `permanent`: it was made permanent, and files of it remain; `returned`: the host
+    went back to the old state after the trial; `not tried`: GRUB could not write grubenv and started the old state;
+    `left`: a block without a record. `run`, `record`: the run that prepared it, and its record. `systemd`: the trial
+    reached systemd. `words`: what the host wrote in the trial, by key; `said`: the last lines of its journal. `before`:
+    what it wrote before the run changed anything.
     """
 
     stage: Stage
@@ -368,37 +362,35 @@ def _trial(result: Result) -> Trial | None:
         return None
     head, _, words = result.text.partition("--words\n")
     head, _, before = head.partition("--before\n")
-    said = dict(line.partition(" ")[::2] for line in host_text.lines(head))
-    record = _record(said.get("record", ""))
+    values = dict(line.partition(" ")[::2] for line in host_text.lines(head))
+    record = _record(values.get("record", ""))
     run = str(record.get("run", ""))
-    boot_id, armed, line = said["boot"], said.get("armed", ""), said["line"]
+    boot_id, armed, started = values["boot"], values.get("armed", ""), values.get("started", "")
     # Until the next boot the command line has the words of a trial that was confirmed, too.
-    words_of = TRIAL_WORDS.search(line)
+    trial_words = TRIAL_WORDS.search(values["line"])
     stage: Stage
     if not record:
         stage = "left"
-    elif words_of and words_of[1] == run and armed != boot_id:
+    elif trial_words and trial_words[1] == run and armed != boot_id:
         stage = "running"
     elif not armed:
         stage = "prepared"
-    elif "permanent" in said and armed != boot_id:
+    elif "permanent" in values and armed != boot_id:
         stage = "permanent"
     elif armed == boot_id:
         stage = "armed"
     else:
-        stage = "not tried" if said.get("next") == grub.TRIAL else "returned"
-    started = said.get("started", "")
-    of_trial = bool(started) and started not in (armed, "")
-    written = words_of_boot(words)
+        stage = "not tried" if values.get("next") == grub.TRIAL else "returned"
+    of_trial = bool(started) and started != armed
+    written = dict(words_of_boot(words))
     if not of_trial or written.get("boot") != (started,):
         written = {}
-    said_last = written.get("said", ())[-_MOST_SAID:]
-    without = {key: texts for key, texts in written.items() if key != "said"}
-    return Trial(stage, run, record, boot_id, of_trial, without, said_last, words_of_boot(before))
+    journal = written.pop("said", ())[-_MOST_SAID:]
+    return Trial(stage, run, record, boot_id, of_trial, written, journal, words_of_boot(before))
 
 
 def words_of_boot(text: str) -> Words:
-    """What a boot wrote down, by key; at most 400 lines of 300 characters."""
+    """What a boot wrote, by key; at most 400 lines of 300 characters."""
     words: dict[str, tuple[str, ...]] = {}
     for line in host_text.lines(text)[:_MOST_LINES]:
         key, _, value = line.partition(" ")
@@ -410,27 +402,22 @@ def _record(text: str) -> dict[str, Any]:
     """The record of a trial; {} without one. Raises Unreadable for one that rigwright did not write."""
     if not text:
         return {}
-    try:
-        found = host_text.json_value(text)
-    except ValueError:
-        found = None
-    if (
-        not isinstance(found, dict)
-        or not run_id(str(found.get("run")))
-        or not _FILE_NAME.fullmatch(str(found.get("image", "")))
-    ):
-        fix = f"sudo rm -r {FOLDER}, on the host, where nothing but this file is lost"
-        raise Unreadable(f"{FOLDER}/record.json is no record of a trial: {text[:60]!r}", fix)
-    return found
+    with contextlib.suppress(ValueError):
+        record = host_text.json_value(text)
+        named = isinstance(record, dict) and run_id(str(record.get("run")))
+        if named and _FILE_NAME.fullmatch(str(record.get("image", ""))):
+            return dict(record)
+    fix = f"sudo rm -r {FOLDER}, on the host, where nothing but this file is lost"
+    raise Unreadable(f"{FOLDER}/record.json is no record of a trial: {text[:60]!r}", fix)
 
 
 trial = Fact("trial.trial", script(_READ_TRIAL, reads=True), _trial)
-"""The trial that is on the host; None for none."""
+"""The trial on the host; None without one."""
 
 
 class Outcome(Struct, frozen=True):
-    """The last trial that did not become permanent: its run, when (UTC, by the clock of the controller), what was
-    tried, and why it ended."""
+    """The last trial that did not become permanent: its run, its end (UTC, the controller's clock) and the reason of
+    it, and what was tried."""
 
     run: str
     at: str
@@ -441,9 +428,9 @@ class Outcome(Struct, frozen=True):
 def _outcome(result: Result) -> Outcome | None:
     if not result.text.strip():
         return None
-    found = host_text.json_value(result.text)
-    return Outcome(*(one_line(str(found[key]))[:600] for key in ("run", "at", "tried", "why")))
+    written = host_text.json_value(result.text)
+    return Outcome(*(one_line(str(written[key]))[:600] for key in ("run", "at", "tried", "why")))
 
 
 outcome = Fact("trial.outcome", script(f"[ ! -s {OUTCOME} ] || head -c 60000 {OUTCOME}", reads=True), _outcome)
-"""The last trial that fell back, None when the last one became permanent."""
+"""The last trial that fell back; None if the last one became permanent."""
