@@ -43,9 +43,9 @@ _MODERN = {
         "rsa-sha2-256",
     ),
 }
-"""By kind, as paramiko names the kinds. OpenSSH 7.3 (2016) and newer have all but the first. Of group exchange the
-server chooses the size of the numbers, so it is not among them. The first ciphers need no MAC, which takes paramiko
-longer than the cipher."""
+"""By kind, as paramiko names the kinds. OpenSSH 7.3 (2016) and newer have all but the first. Without group exchange,
+in which the server chooses the size of the numbers. The first ciphers need no MAC, which takes paramiko longer than the
+cipher."""
 
 
 class _Group14Sha1(KexGroup14SHA256):
@@ -75,9 +75,9 @@ _ADDED: dict[str, dict[str, Any]] = {
     "kex": {method.name: method for method in (_Group14Sha1, _Group1Sha1)},
     "keys": {"ssh-rsa": _RsaSha1Key},
 }
-"""The old algorithms that paramiko does not have any more."""
+"""The old algorithms that paramiko no longer has."""
 _INFO = {"kex": "_kex_info", "ciphers": "_cipher_info", "macs": "_mac_info", "keys": "_key_info"}
-"""The attributes of paramiko's Transport with what implements each algorithm, by kind."""
+"""The attributes of paramiko's Transport with the implementations of algorithms, by kind."""
 
 
 def legacy() -> dict[str, str]:
@@ -91,8 +91,7 @@ def legacy() -> dict[str, str]:
 
 
 def allowed(host: Host) -> tuple[str, ...]:
-    """The old algorithms that a host and its gateways may use, by its variable. Raises InputError for an unknown
-    one."""
+    """The old algorithms that a host and its gateways may use. Raises InputError for an unknown algorithm."""
     names = host.variables.get(VARIABLE, ())
     where = host.origin(VARIABLE)
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
@@ -105,9 +104,9 @@ def allowed(host: Host) -> tuple[str, ...]:
 
 
 def restrict(transport: Any, names: Collection[str], kinds: Collection[str] = ()) -> None:
-    """Makes a transport that has not started offer the modern algorithms, and after them the old ones of those names.
+    """Makes a transport that has not started offer the modern algorithms, and after them old ones with these names.
 
-    `kinds`: the types of the host keys on record; like OpenSSH, only these are requested if there are any.
+    `kinds`: the types of the recorded host keys; like OpenSSH, only these are requested, if any.
     """
     known = legacy()
     if "ssh-rsa" in kinds:
@@ -117,22 +116,20 @@ def restrict(transport: Any, names: Collection[str], kinds: Collection[str] = ()
         wanted = (*modern, *(name for name in names if known.get(name) == kind))
         offered = tuple(name for name in wanted if name in implemented)
         if kind == "kex":
-            implemented = {name: partial(_begun, name, method) for name, method in implemented.items()}
+            implemented = {name: partial(_begin_kex, name, method) for name, method in implemented.items()}
         if kind == "keys":
             offered = tuple(name for name in offered if name in kinds) or offered
         setattr(transport, _INFO[kind], implemented)
         setattr(transport, f"_preferred_{kind}", offered)
 
 
-def _begun(name: str, method: Callable[[Any], Any], transport: Any) -> Any:
-    """Begins a key exchange; the transport notes its name, which paramiko forgets."""
+def _begin_kex(name: str, method: Callable[[Any], Any], transport: Any) -> Any:
+    """Begins a key exchange, and stores its name, which paramiko does not keep."""
     transport.kex_in_use = name
     return method(transport)
 
 
 def in_use(transport: Any) -> list[str]:
     """The old algorithms that an open connection uses."""
-    used = (
-        transport.kex_in_use, transport.host_key_type, transport.local_cipher, transport.remote_cipher, transport.local_mac, transport.remote_mac,
-    )  # fmt: skip
-    return sorted(set(used) & set(legacy()))
+    names = ("kex_in_use", "host_key_type", "local_cipher", "remote_cipher", "local_mac", "remote_mac")
+    return sorted({getattr(transport, name) for name in names} & set(legacy()))

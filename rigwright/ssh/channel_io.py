@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 MOST_BYTES = host_text.SCRIPT_BYTES
-"""The maximum output of a script, eight times that of a command. The limit protects the memory of this machine."""
+"""The limit of the output of a script, which protects the memory of this machine."""
 
 
 def lost(host: Host, reason: object) -> Unreachable:
@@ -35,11 +35,8 @@ def _require_size(host: Host, size: int, most: int | None = None) -> None:
 
 
 def until(channel: Channel, in_out: bytes, in_errors: bytes, deadline: float, host: Host) -> tuple[bytes, bytes]:
-    """Reads stdout and stderr until `in_out` is in stdout or `in_errors` in stderr, the channel closes, or the
-    deadline.
-
-    Returns both. `deadline` is in seconds of the monotonic clock. Raises HostError for an output over the size limit.
-    """
+    """The stdout and stderr until `in_out` is in stdout or `in_errors` in stderr, the channel closes, or the deadline
+    (seconds of the monotonic clock). Raises HostError for an output over the size limit."""
     out, err = b"", b""
     while in_out not in out and in_errors not in err and time.monotonic() < deadline:
         size = len(out) + len(err)
@@ -58,8 +55,8 @@ def until(channel: Channel, in_out: bytes, in_errors: bytes, deadline: float, ho
 def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host: Host) -> tuple[bytes, bytes]:
     """Sends a script, and returns its stdout and stderr when the output is complete or the channel is closed.
 
-    `deadline` is in seconds of the monotonic clock. Raises Unreachable at the deadline or when the connection is lost,
-    and HostError for an output over the size limit: LOGIN_BYTES until the header of the answer, MOST_BYTES in all.
+    Raises Unreachable at the deadline (seconds of the monotonic clock) or if the connection is lost, and HostError for
+    an output over the size limit: LOGIN_BYTES before the header of the answer, MOST_BYTES in all.
     """
     with contextlib.suppress(OSError):  # the program may have ended already; its stderr, read below, has the reason
         channel.sendall(script)

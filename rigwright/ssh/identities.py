@@ -51,8 +51,9 @@ class _Agent(AgentSSH):
 class Identities(Struct):
     """The keys of one login.
 
-    `files`: key files. `named`: whether the inventory or ssh_config names them. `only`: whether no other key may be
-    used. `agent`: the socket of the agent; "" for none. With `only` the agent is asked just for keys of these files.
+    `files`: key files. `named`: the inventory or ssh_config names them. `only`: no other keys are used, also not of the
+    agent. `agent`: its socket, "" without one. `unusable`: the key files that could not be used. `accepted`: the public
+    key of the login in base64; "" before it, and for a certificate.
     """
 
     user: str
@@ -61,15 +62,11 @@ class Identities(Struct):
     only: bool
     agent: str
     unusable: list[KeyFileError] = field(default_factory=list)
-    """The key files that could not be used in the login."""
     accepted: str = ""
-    """The public key with which the server let the user in, in base64; "" before that, and for a certificate."""
 
     def authenticate(self, transport: paramiko.Transport) -> None:
-        """Logs in with the first key that the server accepts; paramiko calls this once the host key is verified.
-
-        Raises AuthenticationException when the server accepts none, and what ended the connection.
-        """
+        """Logs in with the first key that the server accepts; paramiko calls this after it verified the host key.
+        Raises AuthenticationException if the server accepts none, and what ended the connection."""
         refused: paramiko.SSHException | None = None
         for key in self._keys():
             try:
@@ -137,12 +134,14 @@ def private_key(path: Path) -> paramiko.PKey:
             state = os.fstat(file.fileno())
             size = len(file.read(_LARGEST_KEY_BYTES + 1))
     except OSError as error:
-        raise KeyFileError(where, f"the ssh key cannot be read: {error.strerror}", "a private key file") from None
+        found = f"the ssh key cannot be read: {error.strerror}"
+        raise KeyFileError(where, found, "a private key file", f"ls -l {where} shows who may read it") from None
     if state.st_mode & 0o077 and state.st_uid == os.geteuid():
         found = f"other users may use the ssh key (its mode is {state.st_mode & 0o777:04o})"
         raise KeyFileError(where, found, "a file that only its owner may read", f"chmod 600 {where}")
     if size > _LARGEST_KEY_BYTES:
-        raise KeyFileError(where, "the ssh key is larger than 1 MiB", "a private key file")
+        fix = "name the file with the private key"
+        raise KeyFileError(where, "the ssh key is larger than 1 MiB", "a private key file", fix)
     certificate = path.with_name(f"{path.name}-cert.pub")
     changed = certificate.stat().st_mtime_ns if certificate.exists() else 0
     return _private_key(path, state.st_mtime_ns, state.st_size, state.st_ino, changed)
@@ -151,20 +150,22 @@ def private_key(path: Path) -> paramiko.PKey:
 @lru_cache(maxsize=16)
 def _private_key(path: Path, _changed_ns: int, _size: int, _inode: int, _certificate_changed_ns: int) -> paramiko.PKey:
     """The key in a file, read once for all hosts; it signs in any thread. Raises KeyFileError."""
-    where = str(path)
     try:
         return paramiko.PKey.from_path(path)
     except (paramiko.PasswordRequiredException, TypeError):
-        raise KeyFileError(
-            where, "the ssh key is encrypted", "a key that an ssh-agent holds", f"ssh-add {where}"
-        ) from None
+        found, expected, fix = "the ssh key is encrypted", "a key that an ssh-agent holds", f"ssh-add {path}"
     except (paramiko.SSHException, ValueError, OSError, paramiko.pkey.UnknownKeyType):
+        found, fix = "the ssh key cannot be understood", "ssh-keygen makes one"
         expected = "a private key of ssh: ed25519, ecdsa or rsa"
-        raise KeyFileError(where, "the ssh key cannot be understood", expected, "ssh-keygen makes one") from None
+    raise KeyFileError(str(path), found, expected, fix)
+
+
+_MAGIC = b"openssh-key-v1\0"
+"""The beginning of a key file of OpenSSH; then come cipher, kdf and its options, the number of keys, the public key."""
 
 
 def public_key(path: Path) -> bytes:
-    """The public part of a key file, from NAME.pub or from an unencrypted part of the file; b"" when neither has it."""
+    """The public part of a key file, from NAME.pub or from an unencrypted part of the file; b"" without it."""
     for public in (path.with_name(f"{path.name}.pub"), path):
         with contextlib.suppress(OSError, ValueError, IndexError):
             kind, key = _beginning(public).split()[:2]
@@ -188,8 +189,3 @@ def _beginning(path: Path) -> bytes:
         return b""
     with path.open("rb") as file:
         return file.read(_LARGEST_KEY_BYTES)
-
-
-_MAGIC = b"openssh-key-v1\0"
-"""The beginning of a key file of OpenSSH; then the cipher, the kdf and its options, the number of keys, and the public
-key."""

@@ -1,4 +1,4 @@
-"""Reads and writes known_hosts files of OpenSSH. Reads an unchanged file once, and decodes only the needed keys."""
+"""Reads and writes known_hosts files of OpenSSH. An unchanged file is read once, and only needed keys are decoded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rigwright.core.files import atomic
 
 
 class _Line(NamedTuple):
-    """A line: its number, `@revoked` or `@cert-authority` or "", and its names, the type of its key, and the key."""
+    """A line: its number; `@revoked`, `@cert-authority` or ""; its names, the type of its key, and the key."""
 
     number: int
     marker: str
@@ -37,11 +37,11 @@ _LARGEST_CHARACTERS = 64 << 20
 """The characters of a file that are read."""
 OWN = Path("~/.config/rigwright/known_hosts")
 COMPARED = "the same command with --yes, once the key is compared"
-"""How the command goes on after a person has compared a new key."""
+"""The fix for a new key."""
 
 
 class Record(Struct, frozen=True):
-    """A key of a known_hosts file, with the name that it was looked up by, and the number of its line."""
+    """A key of a known_hosts file, the name by which it was found, and the number of its line."""
 
     path: Path
     line: int
@@ -55,13 +55,12 @@ class Record(Struct, frozen=True):
 
     @property
     def since(self) -> str:
-        """`since 2026-11-22` as `trust` noted it beside the key; else when the file last changed, so that it is
-        older."""
+        """`since 2026-11-22`, the date that `trust` wrote; otherwise the last change of the file."""
         with contextlib.suppress(OSError, IndexError):
             line = self.path.read_text(encoding="utf-8", errors="replace").splitlines()[self.line - 1]
-            noted = re.search(r" rigwright (\d{4}-\d\d-\d\d)$", line)
+            written = re.search(r" rigwright (\d{4}-\d\d-\d\d)$", line)
             changed = datetime.datetime.fromtimestamp(self.path.stat().st_mtime).date()
-            return f"since {noted[1]}" if noted else f"in a file that last changed on {changed}"
+            return f"since {written[1]}" if written else f"in a file that last changed on {changed}"
         return ""
 
     @property
@@ -72,10 +71,8 @@ class Record(Struct, frozen=True):
 
 
 def recorded(path: Path, name: str) -> Iterator[Record]:
-    """The keys in a file for a name (`HOST` or `[HOST]:PORT`), in file order; none when the file cannot be read.
-
-    Names may be plain, hashed or patterns, as OpenSSH reads them. Lines with a @marker record no key.
-    """
+    """The keys in a file for a name (`HOST` or `[HOST]:PORT`), in file order, without lines with a @marker; none if the
+    file cannot be read. Names in the file may be plain, hashed or patterns."""
     for line in _of(path, name):
         key = _decoded(line.text, line.number) if not line.marker else None
         if key is not None:
@@ -83,7 +80,7 @@ def recorded(path: Path, name: str) -> Iterator[Record]:
 
 
 def revoked(path: Path, name: str, key: paramiko.PKey) -> str:
-    """`FILE:LINE` of a `@revoked` line of this key for a name; "" when there is none."""
+    """`FILE:LINE` of a `@revoked` line of this key for a name; "" without one."""
     for line in _of(path, name):
         if line.marker == "@revoked" and _blob(line.text) == key.asbytes():
             return f"{path}:{line.number}"
@@ -91,7 +88,7 @@ def revoked(path: Path, name: str, key: paramiko.PKey) -> str:
 
 
 def authority(path: Path, name: str) -> str:
-    """`FILE:LINE` of a `@cert-authority` line for a name; "" when there is none."""
+    """`FILE:LINE` of a `@cert-authority` line for a name; "" without one."""
     return next((f"{path}:{line.number}" for line in _of(path, name) if line.marker == "@cert-authority"), "")
 
 
@@ -100,10 +97,8 @@ _KRL = b"SSHKRL\n\0"
 
 
 def revoked_by(path: str, key: paramiko.PKey) -> str:
-    """Why a file of RevokedHostKeys does not allow the key; "" if it does. The file is a list of public keys, or a KRL.
-
-    As with OpenSSH, no key is allowed when the file cannot be read. OpenSSH's own program reads a KRL.
-    """
+    """Why a file of RevokedHostKeys (public keys, or a KRL, which ssh-keygen reads) does not allow the key; "" if it
+    does. As with OpenSSH, a file that cannot be read allows no key."""
     file = Path(path).expanduser()
     unread = f"RevokedHostKeys {path} cannot be read"
     try:
@@ -149,7 +144,7 @@ def _of(path: Path, name: str) -> list[_Line]:
 
 @lru_cache(maxsize=1024)
 def _named(path: str, changed_ns: int, size: int, inode: int, name: str) -> tuple[_Line, ...]:
-    """The lines of a file for a name in lower case, in file order; a login asks for them several times."""
+    """The lines of a file for a name in lower case, in file order; a login reads them several times."""
     named, others = _lines(path, changed_ns, size, inode)
     own = [line for line in others if _matches(name, line.text.split(" ", 1)[0])]
     return tuple(sorted([*named.get(name, ()), *own]))
@@ -177,17 +172,16 @@ def _lines(path: str, _changed_ns: int, _size: int, _inode: int) -> tuple[dict[s
 
 
 def _matches(name: str, field: str) -> bool:
-    """Whether the first field of a line names the host: no pattern with `!` matches, and another one does."""
+    """Whether the first field of a line names the host: a pattern matches, and none with `!` does."""
     if field.startswith("|1|"):
         return any(_is_hash(name, word) for word in field.split(","))
-    found = False
+    matches = False
     for word in field.lower().split(","):
-        pattern = word.removeprefix("!")
-        if _is_hash(name, word) if word.startswith("|1|") else _is_like(name, pattern):
+        if _is_like(name, word.removeprefix("!")):
             if word.startswith("!"):
                 return False
-            found = True
-    return found
+            matches = True
+    return matches
 
 
 def _is_hash(name: str, word: str) -> bool:
@@ -200,7 +194,7 @@ _SHA1_BYTES = 20
 
 @lru_cache(maxsize=1 << 16)
 def _salted(word: str) -> tuple[bytes, bytes]:
-    """The salt and the digest of a hashed name; empty ones for another text."""
+    """The salt and the digest of a hashed name; b"" for another text."""
     try:
         _, kind, *parts = word.split("|")
         salt, digest = (base64.b64decode(part, validate=True) for part in parts)
@@ -210,25 +204,20 @@ def _salted(word: str) -> tuple[bytes, bytes]:
 
 
 def _is_like(name: str, pattern: str) -> bool:
-    """Whether a name matches a pattern with `*` and `?`. Its time grows with the product of both lengths."""
-    at, star, kept = 0, -1, 0
-    place = 0
-    while at < len(name):
-        if place < len(pattern) and pattern[place] == "*":
-            star, kept = place, at
-            place += 1
-        elif place < len(pattern) and pattern[place] in ("?", name[at]):
-            place, at = place + 1, at + 1
-        elif star >= 0:
-            kept += 1
-            place, at = star + 1, kept
+    """Whether a name matches a pattern with `*` and `?`, in a time that grows with the product of both lengths."""
+    matched = {0}  # the lengths of the beginnings of the name that the beginning of the pattern matches
+    for sign in pattern:
+        if sign == "*":
+            matched = set(range(min(matched), len(name) + 1))
         else:
+            matched = {at + 1 for at in matched if at < len(name) and sign in ("?", name[at])}
+        if not matched:
             return False
-    return not pattern[place:].strip("*")
+    return len(name) in matched
 
 
 def _blob(line: str) -> bytes:
-    """The key of a line; b"" when it is no base64."""
+    """The key of a line; b"" if it is no base64."""
     try:
         return base64.b64decode(line.split(" ")[2])
     except (ValueError, IndexError):
@@ -245,21 +234,19 @@ def _decoded(line: str, number: int) -> paramiko.PKey | None:
 
 
 def fingerprint(key: paramiko.PKey) -> str:
-    """The type and the SHA256 fingerprint of a key, in the form of `ssh-keygen -l`."""
+    """The type and the SHA256 fingerprint of a key, as `ssh-keygen -l` prints them."""
     return f"{key.get_name()} {key.fingerprint}"
 
 
 def comparison(key: paramiko.PKey) -> str:
-    """What a person does before a new key is recorded: the command for the key file of its kind."""
+    """What a person does before a new key is recorded."""
     kind = key.get_name().removeprefix("ssh-").partition("-")[0]
     return f"Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
 
 
 def trust(name: str, key: paramiko.PKey) -> Path:
-    """Records the key and today's date in rigwright's own known_hosts file, and returns the path of that file.
-
-    Raises UsageError when the file cannot be written.
-    """
+    """Records the key and today's date in rigwright's own known_hosts file, and returns its path. Raises UsageError if
+    the file cannot be written."""
     path = OWN.expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -19,15 +19,15 @@ from rigwright.core.secrets import Secret
 from rigwright.facts import system
 from rigwright.inventory.model import LOCAL_MACHINE, Host
 from rigwright.ssh import sudo
-from rigwright.ssh.transport import CONNECT_S, Transport
+from rigwright.ssh.transport import Transport
+
+_LOOK_S = 0.25
+"""How often a wait for a command looks whether it was abandoned, seconds."""
 
 
 class Local(Transport):
-    """Runs commands on this machine, as root with sudo. As on another machine, a script that is abandoned goes on to
-    its end.
-
-    `ask_password` returns the sudo password of a host; it is asked for when sudo wants one and the inventory has none.
-    """
+    """Runs commands on this machine, as root with sudo. An abandoned script continues to its end, as on another
+    machine. `ask_password` is called if sudo needs a password that is not in the inventory."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Local(Transport):
     def abandon(self) -> None:
         self._abandoned.set()
 
-    def connect(self, timeout_s: float = CONNECT_S) -> None:  # noqa: ARG002  # nothing to wait for
-        """Returns if this is the machine that the inventory means. Raises HostError for another machine or system,
-        InputError."""
+    def connect(self, timeout_s: float | None = None) -> None:  # noqa: ARG002  # nothing to wait for
+        """Checks that this is the machine in the inventory. Raises HostError for another system, InputError for another
+        machine."""
         require_system(self.host.name, sys.platform)
         recorded = self.host.variables.get(LOCAL_MACHINE)
         if recorded is None:
@@ -66,13 +66,12 @@ class Local(Transport):
         argv = ["sudo", "-n", "sh"] if becomes_root else ["sh"]
         marker = f"rigwright-{nonce}-password"
         if with_password:
-            password = self._given_password()
+            password = self._known_password()
             argv = ["sudo", "-k", "-S", "-p", marker, "sh", "-c", f"echo {nonce} ready; exec sh"]
-        if self._abandoned.is_set():
-            raise Interrupted(self.host.name, "interrupted")
+        self._raise_if_abandoned()
         pipe, deadline = subprocess.PIPE, time.monotonic() + limit_s
         try:
-            # In a process group of its own: Ctrl-C at the terminal must not end a change.
+            # In its own process group, so that Ctrl-C at the terminal does not end a change.
             child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, **_OWN_GROUP)
         except FileNotFoundError:
             found, fix = f"{argv[0]} is not installed here", "apt-get install sudo, as root; or run it as root"
@@ -89,8 +88,12 @@ class Local(Transport):
         found, fix = f"no root: {sudo.last_line(errors)}", "run it as root; or as root: usermod -a -G sudo USER"
         raise NoRoot(self.host.name, found, "root, or a user who may use sudo", fix)
 
-    def _given_password(self) -> Secret:
-        """Returns the sudo password; asks for it if it is not known. Raises NoRoot without a terminal."""
+    def _raise_if_abandoned(self) -> None:
+        if self._abandoned.is_set():
+            raise Interrupted(self.host.name, "interrupted")
+
+    def _known_password(self) -> Secret:
+        """The sudo password, which a person types if it is unknown. Raises NoRoot without a terminal."""
         if self._password is None:
             if self.ask_password is None:
                 fix = "run it in a terminal or as root; or set ansible_become_password with !secret (docs/reference/inventory.md#secrets)"
@@ -103,7 +106,7 @@ class Local(Transport):
     def _log_in(
         self, child: subprocess.Popen[bytes], plain: bytes, marker: bytes, ready: bytes, deadline: float
     ) -> None:
-        """Sends the password after sudo's prompt; returns when the root shell answers. Raises NoRoot when sudo refuses
+        """Sends the password after sudo's prompt; returns when the root shell answers. Raises NoRoot if sudo refuses
         it."""
         assert child.stdin
         assert child.stdout
@@ -111,8 +114,11 @@ class Local(Transport):
         out = errors = b""
         sent = False
         while ready not in out:
-            self._require_time(child, deadline, host_text.LOGIN_BYTES, len(out) + len(errors))
-            readable, _, _ = select.select([child.stdout, child.stderr], [], [], 0.25)
+            self._raise_if_abandoned()
+            if time.monotonic() > deadline or len(out) + len(errors) > host_text.LOGIN_BYTES:
+                self._end(child)
+                raise NoRoot(self.host.name, "sudo does not let this user in", "a root shell", "sudo -v says why")
+            readable, _, _ = select.select([child.stdout, child.stderr], [], [], _LOOK_S)
             pieces = {stream: os.read(stream.fileno(), 4096) for stream in readable}
             out += pieces.get(child.stdout, b"")
             errors += pieces.get(child.stderr, b"")
@@ -123,22 +129,9 @@ class Local(Transport):
                     child.stdin.write(plain)
             elif prompts > 1 or (readable and not any(pieces.values())):
                 self._end(child)
-                refused = sudo.last_line(errors.replace(marker, b"")) or "no reason given"
-                found = f"sudo refused the password ({refused})"
-                written = self.host.connection("ansible_become_password") is not None
-                fix = (
-                    f"correct it: {self.host.origin('ansible_become_password')}"
-                    if written
-                    else "run the same command again"
-                )
-                raise NoRoot(self.host.name, found, "the password of this user, who may use sudo", fix)
-
-    def _require_time(self, child: subprocess.Popen[bytes], deadline: float, most: int, size: int) -> None:
-        if self._abandoned.is_set():
-            raise Interrupted(self.host.name, "interrupted")
-        if time.monotonic() > deadline or size > most:
-            self._end(child)
-            raise NoRoot(self.host.name, "sudo does not let this user in", "a root shell", "sudo -v says why")
+                reason = sudo.last_line(errors.replace(marker, b"")) or "no reason given"
+                expected, fix = "the password of this user, who may use sudo", sudo.other_password(self.host)
+                raise NoRoot(self.host.name, f"sudo refused the password ({reason})", expected, fix)
 
     def _answer(
         self, child: subprocess.Popen[bytes], script: bytes, deadline: float, limit_s: float
@@ -146,11 +139,10 @@ class Local(Transport):
         unsent: bytes | None = script
         while True:
             try:
-                return child.communicate(unsent, timeout=0.25)
+                return child.communicate(unsent, timeout=_LOOK_S)
             except subprocess.TimeoutExpired:
                 unsent = None
-            if self._abandoned.is_set():
-                raise Interrupted(self.host.name, "interrupted")
+            self._raise_if_abandoned()
             if time.monotonic() > deadline:
                 self._end(child)
                 fix = "end the command that does not return; then run the same command again"
@@ -177,14 +169,14 @@ def require_machine(host: Host, recorded: MachineIdentity, here: MachineIdentity
         return
     found = f"{host.name} is another machine ({recorded}) than this one ({here})"
     fix = (
-        f"run it on that machine; invoke init --local --host NEW_NAME describes this one; if this is that machine with a new "
-        f"board or system, take {LOCAL_MACHINE} out there and put it in again: {LOCAL_MACHINE}: {identifiers(here)}"
+        "run it on that machine; invoke init --local --host NEW_NAME describes this one; if this is that machine with a "
+        f"new board or system, take {LOCAL_MACHINE} out there and put it in again: {LOCAL_MACHINE}: {identifiers(here)}"
     )
     raise InputError(host.origin(LOCAL_MACHINE), found, "the machine that the inventory describes", fix)
 
 
 def identifiers(identity: MachineIdentity) -> dict[str, str]:
-    """The value of `local_machine` for a machine: its identifiers that are known."""
+    """The value of `local_machine` for a machine: its known identifiers."""
     names = ("product_uuid", "board_serial", "machine_id_hash")
     return {name: text for name in names if (text := getattr(identity, name))}
 

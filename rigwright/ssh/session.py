@@ -29,17 +29,15 @@ class Session:
         self.connection = connection
         self.user: str = connection.user
         self.legacy: list[str] = []
-        """The old algorithms that it uses, which the inventory allows."""
+        """The old algorithms that it uses."""
         self.accepted_key = ""
-        """The public key with which the host let the user in (`Identities.accepted`)."""
+        """The public key of the login (`Identities.accepted`)."""
         self._abort = abort
         self._first: list[tuple[paramiko.Channel, str]] = []
 
     def open_first(self, deadline: float) -> None:
-        """Opens the first channel, which takes sshd longer than later ones.
-
-        Raises Unreachable when it does not open, and SSHException as `Login.first_channel` does.
-        """
+        """Opens the first channel, which takes sshd longer than later ones. Raises Unreachable if it does not open, and
+        SSHException as `Login.first_channel`."""
         login = self.connection.client.get_transport()
         wait_s = max(1.0, min(EARLY_CHANNEL_S, deadline - time.monotonic()))
         self._first = [login.first_channel(wait_s) or (self._open(deadline), "")]
@@ -48,9 +46,8 @@ class Session:
     def channel(self, deadline: float, program: str) -> Iterator[paramiko.Channel]:
         """Opens a channel, requests a program on it ("" for none), and closes it at the end.
 
-        The caller can send data at once, because this method does not wait for the server's answer to the request, as
-        `exec_command` does; this saves a round trip. The server closes the channel when it refuses the request. Raises
-        Unreachable when no channel opens in time.
+        Unlike `exec_command` it does not wait for the server's answer to the request, which saves a round trip. The
+        server closes the channel if it refuses the request. Raises Unreachable if no channel opens in time.
         """
         try:
             channel, runs = self._first.pop()
@@ -78,7 +75,7 @@ class Session:
             raise lost(self.host, error) from None
 
     def close(self) -> None:
-        """Closes the connection and its gateways without waiting for a host that does not answer."""
+        """Closes the connection and its gateways without waiting for the host."""
         self._abort()  # first, because it ends the reading of paramiko's thread
         with contextlib.suppress(Exception):
             self.connection.close()

@@ -19,17 +19,18 @@ _ASKS = rb"password|authentication is required|terminal is required"
 
 
 def wants_password(errors: bytes, host: Host) -> bool:
-    """Whether sudo did not run the script because it needs a password; False when sudo refuses the user.
+    """Whether sudo did not run the script because it needs a password; False if sudo refuses the user.
 
-    `errors` is the stderr of a script without an answer. Raises HostError when sudo is not installed, and Unreachable
-    when the stderr is not from sudo.
+    `errors`: the stderr of a script without an answer. Raises HostError if sudo is not installed, and Unreachable if
+    the stderr is not from sudo.
     """
     if b"not found" in errors:
         expected = "sudo on the host, or a login as root"
         raise NoRoot(host.name, last_line(errors), expected, "apt-get install sudo, as root")
     if b"sudo" not in errors:
         message = f" ({line})" if (line := last_line(errors)) else ""
-        found = f"the connection ended before an answer came{message}: the host rebooted, was switched off, or lost its network"
+        reason = "the host rebooted, was switched off, or lost its network"
+        found = f"the connection ended before an answer came{message}: {reason}"
         todo = "when the host is up again: the same command continues"
         raise Unreachable(host.name, found, "an answer", todo, "the connection ended")
     return re.search(_ASKS, errors) is not None
@@ -45,23 +46,22 @@ def start_root_shell(
 ) -> Secret:
     """Starts a root shell on the channel with the sudo password, and returns the password.
 
-    Sends the password only after the prompt with `nonce` appeared, which it does not where sudo wants none any more,
-    and returns only after the shell answered with `nonce`, so the caller's script cannot be read as a password.
-    `deadline` is in seconds of the monotonic clock. Raises NoRoot when there is no password or sudo refuses it.
+    Sends the password only after the prompt with `nonce` (there is none if sudo needs no password any more), and
+    returns only after the shell answered with `nonce`, so that the caller's script cannot be read as a password.
+    `deadline`: of the monotonic clock. Raises NoRoot without a password, or if sudo refuses it.
     """
     if password is None:
         if ask_password is None:
-            fix = (
-                "run it in a terminal; or set ansible_become_password with !secret (docs/reference/inventory.md#secrets); "
-                f"or as root on the host: echo '{_user(host)} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/rigwright"
-            )
-            raise NoRoot(
-                host.name,
-                "sudo asks for a password, and none was given",
+            secret = "set ansible_become_password with !secret (docs/reference/inventory.md#secrets)"
+            rule = f"echo '{_user(host)} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/rigwright"
+            fix = f"run it in a terminal; or {secret}; or as root on the host: {rule}"
+            fix = f"{host.closed}; or {fix}" if host.closed else fix
+            found = "sudo asks for a password, and none was given"
+            expected, brief = (
                 "sudo without a password, or a terminal to type it at",
-                f"{host.closed}; or {fix}" if host.closed else fix,
                 f"sudo wants a password{for_user(host)}",
             )
+            raise NoRoot(host.name, found, expected, fix, brief)
         password = Secret(ask_password(host.name))
     plain = password.reveal().encode() + b"\n"  # before the program starts: a source may take a minute
     marker, ready = f"rigwright-{nonce}-password".encode(), f"{nonce} ready\n".encode()
@@ -77,10 +77,15 @@ def start_root_shell(
         message = errors.replace(marker, b"")
         if b"sudoers" in message or b"not allowed" in message:
             raise refused(host, message, "that this user may use sudo")
-        written = host.connection("ansible_become_password") is not None
-        todo = f"correct it: {host.origin('ansible_become_password')}" if written else "run the same command again"
-        raise NoRoot(host.name, "sudo refused the password", f"the password of {_user(host)} on the host", todo)
+        expected = f"the password of {_user(host)} on the host"
+        raise NoRoot(host.name, "sudo refused the password", expected, other_password(host))
     return password
+
+
+def other_password(host: Host) -> str:
+    """The fix for a password that sudo refused."""
+    written = host.connection("ansible_become_password") is not None
+    return f"correct it: {host.origin('ansible_become_password')}" if written else "run the same command again"
 
 
 def refused(host: Host, errors: bytes, expected: str) -> NoRoot:
@@ -90,7 +95,7 @@ def refused(host: Host, errors: bytes, expected: str) -> NoRoot:
 
 
 def for_user(host: Host) -> str:
-    """` for ubuntu` where the inventory names the user, otherwise ""."""
+    """` for ubuntu` if the inventory names the user, otherwise ""."""
     user = host.connection("ansible_user")
     return f" for {user}" if user else ""
 
@@ -100,6 +105,6 @@ def _user(host: Host) -> str:
 
 
 def last_line(errors: bytes) -> str:
-    """The last line of the stderr, its first 300 characters; "" when it is empty."""
+    """The first 300 characters of the last line of the stderr; "" if it is empty."""
     lines = errors[-LINE_CHARACTERS:].decode("utf-8", "replace").strip().splitlines()
     return lines[-1][:300] if lines else ""

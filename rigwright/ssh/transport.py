@@ -1,22 +1,22 @@
 """Runs batches of commands on a host: over SSH with verified host keys (Fabric, paramiko), or on this machine.
 
 Commands run as root by default. `Ssh` keeps one connection for a whole run. Every wait has a deadline that closes the
-socket, so a login that hangs while a host resets cannot block rigwright.
+socket, so that a host which hangs cannot block rigwright.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from rigwright.core import lazy_re
 from rigwright.core.command import LOGIN, Command, Result
 from rigwright.core.errors import Interrupted, Unreachable
 from rigwright.core.process import deadlines, interruption
@@ -27,14 +27,12 @@ from rigwright.ssh import batch_script, channel_io, sudo
 if TYPE_CHECKING:
     from rigwright.ssh.session import Session
 
-CONNECT_S = 20.0
 FRESH_S = 10.0
-"""So long an answer that was read ahead stands for the host as it is."""
+"""The age up to which an answer that was read ahead is used, seconds (assumed)."""
 
 
 class _Ahead(Struct, frozen=True):
-    """Answers to commands that were read ahead and not used yet, and when they came, in seconds of the monotonic
-    clock."""
+    """Answers to commands that were read ahead and not used yet, and their time by the monotonic clock."""
 
     answers: dict[Command, Result] = field(default_factory=dict)
     at: float = 0.0
@@ -43,8 +41,9 @@ class _Ahead(Struct, frozen=True):
 class Transport:
     """A connection to a host, whose shell runs batches of commands as one script. `environment`: of the commands.
 
-    `round_trips` is the number of batches that were run. `acted`: whether commands were sent that may have changed the
-    host. `ask_password` returns the sudo password of a host; None: nobody can be asked.
+    `round_trips`: the number of batches that were run. `acted`: commands were sent that may have changed the host.
+    `ask_password` returns the sudo password of a host; None: nobody can type it. `warning`: for a person, about the
+    open connection, or "".
     """
 
     acted = False
@@ -56,7 +55,6 @@ class Transport:
         self.environment = dict(environment or {})
         self.round_trips = 0
         self.warning = ""
-        """What a person should know of the open connection; "" for nothing."""
         self._ahead = _Ahead()
         self._reading: Future[_Ahead] | None = None
 
@@ -64,12 +62,12 @@ class Transport:
         """Begins to connect, and to run commands that only read, in a thread; does nothing on this machine.
 
         `connect` waits for the connection. `run` uses each answer once, for an equal command, within FRESH_S seconds
-        and before it is given commands that may change the host. The round trip counts, also if none of its answers is
-        used.
+        and before commands that may change the host. The round trip always counts.
         """
 
-    def connect(self, timeout_s: float = CONNECT_S) -> None:
-        """Opens a verified, authenticated session where the host is another machine. Raises Unreachable."""
+    def connect(self, timeout_s: float | None = None) -> None:
+        """Opens a verified, authenticated session with another machine within connect.CONNECT_S, or `timeout_s`
+        seconds. Raises Unreachable."""
 
     def close(self) -> None:
         """Closes the connection."""
@@ -79,10 +77,8 @@ class Transport:
 
     @contextlib.contextmanager
     def looking(self, *, as_user: bool = False) -> Iterator[None]:
-        """Inside it nobody is asked for a password, so that a wait can look at a host again and again.
-
-        With `as_user` commands run as the user who logs in, without sudo.
-        """
+        """A context in which nobody is asked for a password, for a wait that looks at a host repeatedly. With `as_user`
+        commands run as the login user, without sudo."""
         before = self.ask_password, self.root
         self.ask_password, self.root = None, self.root and not as_user
         try:
@@ -112,43 +108,34 @@ class Transport:
     def _run(self, commands: Sequence[Command], together: bool) -> list[Result]:
         if not together:
             return self._run_script(commands, together)
-        told, unsplit = self._told(commands)
-        while untold := [command for command in dict.fromkeys(commands) if command not in told]:
+        unsplit: set[Command] = set()
+        answers = self._merged_answers(commands, unsplit)
+        while rest := [command for command in dict.fromkeys(commands) if command not in answers]:
             self.round_trips += 1
-            more, unsplit_too = self._told(untold, unsplit)
-            told.update(more)
-            unsplit |= unsplit_too
-        return [told[command] for command in commands]
+            answers.update(self._merged_answers(rest, unsplit))
+        return [answers[command] for command in commands]
 
-    def _told(
-        self, commands: Sequence[Command], alone: Collection[Command] = ()
-    ) -> tuple[dict[Command, Result], set[Command]]:
-        """Runs commands at the same time, in one round trip; a program that several of them ask is asked once, but for
-        those in `alone`.
+    def _merged_answers(self, commands: Sequence[Command], unsplit: set[Command]) -> dict[Command, Result]:
+        """Runs commands at the same time, in one round trip, merged (facts/merging.py) except for those in `unsplit`.
 
-        Returns the answers, without those that the answer of such a program did not tell, and the commands of which it
-        told none: to merge the same again would end alike.
+        Returns the answers, without those that a merged answer lacks. Adds the commands of a merged answer that has
+        none of theirs to `unsplit`, so that they are not merged again.
         """
         from rigwright.facts import merging
 
         commands = list(dict.fromkeys(commands))  # several facts may read one answer
-        may_merge = tuple(command for command in commands if command not in alone)
-        merged = merging.merged(may_merge)
-        inside = {may_merge[number] for one in merged for number in one.numbers}
+        mergeable = tuple(command for command in commands if command not in unsplit)
+        merged = merging.merged(mergeable)
+        inside = {mergeable[number] for each in merged for number in each.numbers}
         single = [command for command in commands if command not in inside]
-        answers = self._run_script([*single, *(one.command for one in merged)], True)
-        told = dict(zip(single, answers, strict=False))
-        unsplit: set[Command] = set()
-        for one, answer in zip(merged, answers[len(single) :], strict=True):
-            own = tuple(may_merge[number] for number in one.numbers)
-            found = {
-                command: result
-                for command, result in zip(own, one.answers(answer, own), strict=True)
-                if result is not None
-            }
-            told.update(found)
-            unsplit.update(() if found else own)
-        return told, unsplit
+        results = self._run_script([*single, *(each.command for each in merged)], True)
+        answers = dict(zip(single, results, strict=False))
+        for each, result in zip(merged, results[len(single) :], strict=True):
+            own = tuple(mergeable[number] for number in each.numbers)
+            parts = each.answers(result, own)
+            answers.update((command, part) for command, part in zip(own, parts, strict=True) if part is not None)
+            unsplit.update(own if not any(parts) else ())
+        return answers
 
     def _run_script(self, commands: Sequence[Command], together: bool) -> list[Result]:
         nonce = secrets.token_hex(12)
@@ -161,17 +148,14 @@ class Transport:
         return batch_script.results(self._exchange(script.encode(), nonce, limit_s), nonce, len(commands))
 
     def _known_ahead(self, commands: Sequence[Command]) -> dict[Command, Result]:
-        """The answers to these commands that `begin` has read, where they still count."""
+        """The answers to these commands that `begin` has read and that are still fresh."""
         if self._reading is not None:
             self._ahead, self._reading = self._reading.result(), None
             self.round_trips += bool(self._ahead.answers)
+        answers = self._ahead.answers
         if self.acted or time.monotonic() - self._ahead.at > FRESH_S:
-            self._ahead.answers.clear()
-        return {
-            command: self._ahead.answers.pop(command)
-            for command in dict.fromkeys(commands)
-            if command in self._ahead.answers
-        }
+            answers.clear()
+        return {command: answers.pop(command) for command in dict.fromkeys(commands) if command in answers}
 
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
         """The output of the script, which ends with the nonce, within `limit_s` seconds. Raises HostError,
@@ -197,8 +181,7 @@ class Ssh(Transport):
         self.ask_password = ask_password
         self._sudo_password: Secret | None = host.variables.get("ansible_become_password")
         self._sudo_took_password = False
-        """Whether sudo wanted the password over this connection, and took it. A new connection asks for root without it
-        first."""
+        """Whether sudo accepted the password over this connection. A new connection first tries without it."""
 
     def begin(self, commands: Sequence[Command]) -> None:
         self._connecting, self._reading = Future(), Future()
@@ -208,35 +191,36 @@ class Ssh(Transport):
     def _begin(self, connecting: Future[None], reading: Future[_Ahead], commands: Sequence[Command]) -> None:
         answers: dict[Command, Result] = {}
         try:
-            self._connect(CONNECT_S)
+            self._connect(None)
         except BaseException as error:  # `connect` raises it
             connecting.set_exception(error)
         else:
             connecting.set_result(None)
-            with contextlib.suppress(Exception):  # `run` meets it too, and then says it
-                answers, _ = self._told(commands)
+            with contextlib.suppress(Exception):  # `run` raises it again
+                answers = self._merged_answers(commands, set())
         reading.set_result(_Ahead(answers, time.monotonic()))
 
-    def connect(self, timeout_s: float = CONNECT_S) -> None:
+    def connect(self, timeout_s: float | None = None) -> None:
         if connecting := self._connecting:
             self._connecting = None
             connecting.result()
         else:
             self._connect(timeout_s)
 
-    def _connect(self, timeout_s: float) -> None:
+    def _connect(self, timeout_s: float | None) -> None:
         self.close()
         if self._abandoned:
             raise Interrupted(self.host.name, "interrupted")
         from rigwright.ssh import connect
 
-        session = self._session = connect.verified(self.host, timeout_s, self._opening, self._program)
+        limit_s = connect.CONNECT_S if timeout_s is None else timeout_s
+        session = self._session = connect.verified(self.host, limit_s, self._opening, self._program)
         self.environment[LOGIN] = f"ssh {session.accepted_key}".strip()
         if old := ", ".join(session.legacy):
             self.warning = f"warning: the connection uses {old}, which ssh_legacy_algorithms allows"
 
     def _program(self, user: str) -> str:
-        """The program that runs a script on the host; "" where sudo takes a password."""
+        """The program that runs a script on the host; "" if sudo needs a password."""
         if user == "root" or not self.root:
             return "sh"
         return "" if self._sudo_took_password else "sudo -n sh"
@@ -287,7 +271,8 @@ class Ssh(Transport):
             return answer
         if full := batch_script.without_room(answer, self.host.name):
             raise full
-        if user := _other_user(answer + errors):
+        if other_user := _OTHER_USER.search(answer + errors):
+            user = other_user[1].decode()
             found = f"the host takes no login as {session.user}: it wants {user}"
             fix = f"set ansible_user: {user} for {self.host.name} ({self.host.where})"
             raise Unreachable(self.host.name, found, "a user that may log in and use sudo", fix)
@@ -299,7 +284,5 @@ class Ssh(Transport):
         return self._attempt(session, script, nonce, deadline, with_password=True)
 
 
-def _other_user(answer: bytes) -> str:
-    """The user that a cloud image names in place of root in its answer to a login; "" in any other answer."""
-    match = re.search(rb'[Pp]lease login as the user "([a-z_][a-z0-9_-]{0,31})"', answer)
-    return match[1].decode() if match else ""
+_OTHER_USER = lazy_re.compile(rb'[Pp]lease login as the user "([a-z_][a-z0-9_-]{0,31})"')
+"""The answer of a cloud image to a login as root."""
