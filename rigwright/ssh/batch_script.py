@@ -1,13 +1,12 @@
 """Puts many commands into one shell script, and reads their results from its output.
 
 The output has a header with a nonce and the length of each answer, so a command cannot forge an answer. Answers are
-collected in files on a tmpfs, so the script works with a full disk or a read-only root. Commands run under `timeout`.
-Commands that run together do not wait for a process that ignores SIGKILL, such as nvidia-smi on a lost GPU. The script
-starts few processes of its own, because starting processes is its main cost on the host.
+files on a tmpfs, so the script works with a full disk or a read-only root. Commands run under `timeout`. Commands that
+run together do not wait for a process that ignores SIGKILL, such as nvidia-smi on a lost GPU. The script starts few
+processes of its own, because they are its main cost on the host.
 
-The answer to a command with a cache key is kept in CACHE, which only root can write. Its name is a checksum of the
-command and one of what the key printed before the command ran, so an answer to something else, or to another state of
-the host, is not found. It is kept only if the command succeeded and the key prints the same afterwards.
+The answer to a command with a cache key is kept in CACHE, which only root can write, if the command succeeded and the
+key printed the same before and after. Its name has checksums of the command and of the key's output.
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ CUT_BYTES = host_text.ANSWER_BYTES
 NO_ROOM = "rigwright: no room"
 FREE_ROOM = "on the host: df -h /run /dev/shm; sudo du -xah /run /dev/shm | sort -h | tail shows what fills them"
 LEAST_BYTES = 1 << 18
-"""The least room on a tmpfs for it to hold answers."""
+"""The least free space of a tmpfs for answers."""
 LEFT_BYTES = 1 << 14
-"""The room that must be left when all answers are written; with less, an answer may be incomplete."""
+"""The space that must be free after all answers were written; with less, an answer may be incomplete."""
 CACHE = f"{UNTIL_BOOT}/answers"
-"""The folder of a host with answers that are kept until the next boot."""
+"""The folder on the host with answers that are kept until the next boot."""
 MOST_KEPT_KIB = 256
-"""A longer answer is not kept."""
+"""The longest answer that is kept."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def together(commands: Sequence[Command], nonce: str, environment: Mapping[str, str]) -> str:
     """A script that runs the commands at the same time, each with an empty stdin, and prints their answers.
 
-    Commands with the same time limit run under one `timeout`, which ends them and their child processes. Each command
-    writes its exit code to a pipe when it ends. A command that does not end in time has no exit code.
+    Commands with the same time limit run under one `timeout`, which ends them and their child processes. A command that
+    does not end in time has no exit code.
     """
     return _together(tuple(commands), tuple(environment.items())).replace(_NONCE, nonce)
 
 
 _NONCE = secrets.token_hex(12)
-"""Stands for the nonce of a script; no command has it."""
+"""A placeholder for the nonce of a script."""
 
 
 @lru_cache(maxsize=8)
 def _together(commands: tuple[Command, ...], environment: tuple[tuple[str, str], ...]) -> str:
-    """As `together`, with _NONCE in place of the nonce: equal hosts are asked the same."""
+    """As `together`, with _NONCE in place of the nonce, made once for equal hosts."""
     lines, groups, waits = [_opening(dict(environment))], [], []
     cached = [number for number, cmd in enumerate(commands) if cmd.cache_key]
     for name, numbers in (("s", [number for number in range(len(commands)) if number not in cached]), ("c", cached)):
@@ -85,7 +84,7 @@ fi"""
 name of answers to keep."""
 
 KEYS_S = 20
-"""Seconds for all cache keys; without them no kept answer is used."""
+"""The time limit of all cache keys; after it no kept answer is used."""
 
 _KEEP = f"""set -- $new
 if [ $# -gt 0 ] && timeout -k 2 {KEYS_S} sh ./keys.sh >keys.after && cmp -s keys keys.after &&
@@ -100,17 +99,15 @@ esac
 shift 3
 done
 fi </dev/null >/dev/null 2>&1"""
-"""Shell text that keeps answers after all were printed, if what they depend on is still the same: three files for each,
-the last of which is the exit code. Those of more than a week go. `_zNUMBER` is 1 where exit code 1 is an answer,
-too."""
+"""Shell text that keeps answers after all were printed, if the keys print the same as before: three files for each, the
+exit code last. Files older than a week are deleted. `_zNUMBER` is 1 if exit code 1 is an answer, too."""
 
 
 def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]:
-    """Shell text that sets `_cNUMBER` to the code and name of each kept answer, and `old` to its files, linked to this
-    folder.
+    """Shell text that sets `_cNUMBER` to the code and name of each kept answer, and `old` to its files.
 
-    A link stays when the answer is deleted meanwhile. Where one cannot be made, no kept answer is used. `miss` gets the
-    numbers of the other commands, `_nNUMBER` the names for their answers, or `-`.
+    The files are linked to this folder, so that they stay if the answer is deleted meanwhile; if that fails, no kept
+    answer is used. `miss`: the numbers of the other commands; `_nNUMBER`: the names for their answers, or `-`.
     """
     keys = {key: f"_k{at}" for at, key in enumerate(dict.fromkeys(commands[number].cache_key for number in numbers))}
     whole = 'read -r boot </proc/sys/kernel/random/boot_id; echo "$boot end."'
@@ -145,37 +142,26 @@ def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]
 
 
 def _checksum(cmd: Command) -> str:
-    """Tells a command of this release from all others; 16 hexadecimal digits. The environment is not part of it: that
-    has only the run's id."""
-    return hashlib.sha256(
-        repr((__version__, _PATH, cmd.argv, cmd.stdin, cmd.timeout_s, cmd.reads, cmd.cache_key)).encode()
-    ).hexdigest()[:16]
+    """16 hexadecimal digits for a command of this release. The environment, which has only the run's id, is no part."""
+    parts = (__version__, _PATH, cmd.argv, cmd.stdin, cmd.timeout_s, cmd.reads, cmd.cache_key)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _in_background(number: int, cmd: Command) -> str:
-    """Shell text that runs a command in the background, and writes its exit code to NUMBER.c once its answer is stored.
-
-    The code is 124 when SIGTERM ended the command. Nothing is written when SIGKILL ended it. `$_rw` is the folder of
-    the answers.
-    """
+    """Shell text that runs a command in the background, and then writes its exit code to NUMBER.c in the folder `$_rw`:
+    124 if SIGTERM ended the command, nothing if SIGKILL ended it."""
     to, most = f">{number}.o 2>{number}.e", f"ulimit -f {CUT_BYTES // 512 + 1}"
-    if cmd.reads and (inside := _in_one_shell(cmd)):
+    is_script = cmd.argv[:2] == ("sh", "-c") and cmd.argv[3:4] == ("sh",)
+    if cmd.reads and is_script and not re.search(r"\b(exec|trap)\b", cmd.argv[2]):  # one shell for script and traps
         traps = f"trap 'echo $? >$_rw/{number}.c' 0; trap 'trap - 0; echo 124 >$_rw/{number}.c; exit' TERM"
+        inside = f"set -- {quote(cmd.argv[4:])}; eval {quote(cmd.argv[2:3])}"
         return f"( {traps}; {most}; {inside} ) {to} </dev/null &"
     if cmd.reads:
         run = f"{most}; {in_shell(cmd)} {to}; c=$?"
     else:
-        piped = f"{{ trap : TERM; {in_shell(cmd)} 2>{number}.e; echo $? >{number}.p; }} | head -c {CUT_BYTES + 1} >{number}.o"
-        run = f"{piped}; read c <{number}.p"
+        inside = f"{{ trap : TERM; {in_shell(cmd)} 2>{number}.e; echo $? >{number}.p; }}"
+        run = f"{inside} | head -c {CUT_BYTES + 1} >{number}.o; read c <{number}.p"
     return f"( trap l=1 TERM; l= c=-1; {run}; [ -z $l ] || c=124; echo $c >{number}.c ) </dev/null &"
-
-
-def _in_one_shell(cmd: Command) -> str:
-    """Shell text that runs a script in the current shell, which has traps of its own; "" for another command, and for a
-    script that would replace them or the shell."""
-    if cmd.argv[:2] != ("sh", "-c") or cmd.argv[3:4] != ("sh",) or re.search(r"\b(exec|trap)\b", cmd.argv[2]):
-        return ""
-    return f"set -- {quote(cmd.argv[4:])}; eval {quote(cmd.argv[2:3])}"
 
 
 def in_order(commands: Sequence[Command], nonce: str, environment: Mapping[str, str]) -> str:
@@ -208,7 +194,7 @@ cd /; rm -rf "$d"; return 1
 
 
 def _no_room(places: str) -> str:
-    """Shell text that says which file systems are full."""
+    """Shell text that prints the full file systems."""
     rest = "df -Pm $p | awk -v p=$p 'NR == 2 {print $4, p}'"
     return f'echo "{NO_ROOM}" $(for p in {places}; do {rest}; done)'
 
@@ -217,20 +203,18 @@ _END = ("exit; }", "")
 
 
 def _frames(count: int, nonce: str, known: str) -> list[str]:
-    """Shell text that prints the answers.
-
-    `known` is shell text that sets `c` to the exit code of command `i`, and deletes an incomplete answer.
-    """
-    numbers = " ".join(str(number) for number in range(count))
+    """Shell text that prints the answers. `known`: shell text that sets `c` to the exit code of command `i`, and deletes
+    an incomplete answer."""
+    numbers, files = " ".join(map(str, range(count))), "*.o *.e $old 2>/dev/null"
     return [
         f"{{ printf %{LEFT_BYTES}s '' >room; }} 2>/dev/null || {{ {_no_room('${d%/*}')}; exit; }}",
         f'set --; for i in {numbers}; do {known}; set -- "$@" "$c"; done',
-        f'echo "{nonce} codes $*"; stat -c "%n %s" *.o *.e $old 2>/dev/null; echo "{nonce} data"; cat *.o *.e $old 2>/dev/null; echo; echo "{nonce} end"',
+        f'echo "{nonce} codes $*"; stat -c "%n %s" {files}; echo "{nonce} data"; cat {files}; echo; echo "{nonce} end"',
     ]
 
 
 def without_room(answer: bytes, where: str) -> HostError | None:
-    """The error for a host that has no room for the answers; None for another output."""
+    """The error for a host without space for the answers; None for another output."""
     if not answer.startswith(NO_ROOM.encode()):
         return None
     places = re.findall(rb"(\d{1,9}) (/[\w./-]{1,200})", answer.split(b"\n", 1)[0])[:2]
@@ -248,13 +232,13 @@ _NAME = rb"[0-9a-f]{16}-[0-9a-f]{64}"
 _HEADER = rb" codes((?: (?:-?[0-9]{1,3}(?:@NAME)?)?)*)\n((?:(?:[0-9]{1,5}|NAME)\.[oe] [0-9]{1,9}\n)*)".replace(
     b"NAME", _NAME
 )
-"""The exit codes, with the name of an answer that was kept, and the name and size of each answer."""
+"""The exit codes, with the name of a kept answer, and the name and size of each answer."""
 _HEADER_BYTES = 400
-"""More than the header has for one command."""
+"""The most bytes of the header for one command."""
 
 
 def results(answer: bytes, nonce: str, count: int) -> list[Result]:
-    """Parses the output to results in the order of the commands. A command that did not run or end in time has code -1.
+    """The results in the order of the commands. A command that did not run or end in time has code -1.
 
     Raises HostError for any other output, for example from a shell that is not POSIX or with a full tmpfs.
     """
@@ -262,11 +246,8 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
         raise full
     start = answer.find(f"{nonce} codes".encode())
     middle = answer.find(f"{nonce} data\n".encode(), start)
-    header = (
-        re.fullmatch(_HEADER, answer[start + len(nonce) : middle])
-        if 0 <= middle - start <= _HEADER_BYTES * (count + 1)
-        else None
-    )
+    short = 0 <= middle - start <= _HEADER_BYTES * (count + 1)
+    header = re.fullmatch(_HEADER, answer[start + len(nonce) : middle]) if short else None
     if header is None or start < 0 or not finished(answer, nonce):
         shown = answer[-300:].decode("utf-8", "replace").strip()
         found = f"the host's shell did not answer as a shell does: {shown!r}"
@@ -281,20 +262,14 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
         name, size = line.split()
         parts[name] = answer[position : position + int(size)]
         position += int(size)
-    places = [f"{kept or number}." for number, (_, _, kept) in enumerate(codes)]
-    answered = [place for place, (code, _, _) in zip(places, codes, strict=True) if int(code) >= 0]
-    if answer[position:] != f"\n{nonce} end\n".encode() or not all(
-        f"{place}{end}" in parts for place in answered for end in "oe"
-    ):
+    results = []
+    complete = answer[position:] == f"\n{nonce} end\n".encode()
+    for number, (code, _, kept) in enumerate(codes):
+        out, error = (parts.get(f"{kept or number}.{end}") for end in "oe")
+        complete = complete and (int(code) < 0 or None not in (out, error))
+        out, error = out or b"", host_text.without_middle(error or b"", host_text.ERROR_BYTES)
+        results.append(Result(int(code), out[:CUT_BYTES], error, cut=len(out) > CUT_BYTES))
+    if not complete:
         fix = "run the same command again"
         raise HostError("", "an answer changed while the host printed it", "the whole answer of each command", fix)
-    return [
-        Result(
-            int(code),
-            out[:CUT_BYTES],
-            host_text.without_middle(parts.get(f"{place}e", b""), host_text.ERROR_BYTES),
-            cut=len(out) > CUT_BYTES,
-        )
-        for place, (code, _, _) in zip(places, codes, strict=True)
-        for out in (parts.get(f"{place}o", b""),)
-    ]
+    return results

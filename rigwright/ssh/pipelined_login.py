@@ -1,4 +1,4 @@
-"""A login with fewer round trips. It sends the requests together; paramiko waits for the answer to each request."""
+"""A login with fewer round trips: it sends the requests together, where paramiko waits for each answer."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ LONGEST_PACKET = 1 << 20
 MOST_UNREAD = 2 * DEFAULT_WINDOW_SIZE
 """Bytes of a channel that were not read yet; a server may send as many as the window."""
 _LOOK_S = 1.0
-"""So often, in seconds, a thread that waits for the server looks whether the connection is still there; its end ends
-the wait, too."""
+"""How often a thread that waits for the server looks whether the connection has ended, seconds."""
 _IN_ORDER = "SSH-2.0-OpenSSH_"
 """The version prefix of servers that process pipelined requests in order, and give the first channel number 0."""
 
 
 class _BoundedPackets(Packetizer):
-    """The packets of a connection. One that is too long is an error; paramiko would collect up to 4 GiB of it."""
+    """The packets of a connection. A too long packet is an error; paramiko would store up to 4 GiB of it."""
 
     def read_all(self, n: int, check_rekey: bool = False) -> bytes:
         """As paramiko's method. Raises SSHException for a packet that is too long."""
@@ -39,8 +38,7 @@ class _BoundedPackets(Packetizer):
         return super().read_all(n, check_rekey)
 
     def close(self) -> None:
-        """As paramiko's method, and ends the timer of the key exchange: Python would wait for its thread at the end of
-        the process."""
+        """As paramiko's method, and ends the timer of the key exchange, for whose thread Python would wait at exit."""
         self.complete_handshake()
         super().close()
 
@@ -48,30 +46,25 @@ class _BoundedPackets(Packetizer):
 class Login(paramiko.Transport):
     """Sends the service request, the authentication request, and the request for the channel of `early_exec` together.
 
-    Set `early_exec` only for a key that is likely to be accepted, because sshd logs a line for a channel that is
-    requested before the login succeeds.
+    Set `early_exec` only for a key that is likely to be accepted, because sshd logs a channel request before a login.
+    `sent_early_exec`: it was requested together with the login. `accept_host_key` raises an error for a host key that
+    is not accepted, before anything but the key exchange is sent.
     """
 
     _active_check_timeout = 2.0
-    """So often, in seconds, its thread looks for a keepalive that is due; paramiko does ten times a second, also on a
-    thousand idle connections.
-
-    The thread also ends when the socket is shut down.
-    """
+    """How often its thread looks for a keepalive that is due, seconds; paramiko's 0.1 s are much on a thousand idle
+    connections. The thread also ends when the socket is shut down."""
     early_exec = ""
     sent_early_exec = False
-    """Whether a channel was requested together with the login."""
-    _channel_handler_table: ClassVar[dict[int, Callable[..., None]]] = {}
-    """What handles each kind of message of a channel; filled below."""
     accept_host_key: Callable[[paramiko.PKey], None] | None = None
-    """Raises for a host key that is not accepted; called before anything but the key exchange is sent."""
+    _channel_handler_table: ClassVar[dict[int, Callable[..., None]]] = {}  # filled below
     _opening: _Opening | None = None
 
     def __init__(self, sock: Any, **options: Any) -> None:
         super().__init__(sock, packetizer_class=_BoundedPackets, **options)
 
     def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
-        """Like paramiko's method, and then has the host key accepted."""
+        """Like paramiko's method, and then calls `accept_host_key`."""
         ready = event or threading.Event()
         super().start_client(ready, timeout)
         until = time.monotonic() + timeout if timeout is not None else float("inf")
@@ -107,10 +100,8 @@ class Login(paramiko.Transport):
         return further
 
     def first_channel(self, timeout_s: float) -> tuple[paramiko.Channel, str] | None:
-        """The channel that was requested with the login, and the program that runs on it; None when it did not open.
-
-        Raises SSHException when the number of the channel is not 0.
-        """
+        """The channel that was requested with the login, and its program; None if it did not open. Raises SSHException
+        if the number of the channel is not 0."""
         opening, self._opening = self._opening, None
         channel = opening.channel(timeout_s) if opening else None
         if opening is None or channel is None:
@@ -132,11 +123,8 @@ def exec_request(channel: int, program: str) -> paramiko.Message:
 
 
 def _within_window(feed: Callable[..., None]) -> Callable[..., None]:
-    """Stores data of a channel. Raises SSHException, which ends the connection, for a server that sends more than its
-    window allows.
-
-    paramiko stores all of it in the memory.
-    """
+    """A handler that stores data of a channel, but raises SSHException, which ends the connection, if a server sends
+    more than its window allows. paramiko would store all of it."""
 
     def checked(channel: Any, message: Any) -> None:
         if len(channel.in_buffer) + len(channel.in_stderr_buffer) > MOST_UNREAD:
@@ -156,11 +144,10 @@ Login._channel_handler_table = {
 
 
 class _Patient(threading.Event):
-    """An event that is set at the end of the connection, too, so that nobody has to look for that end ten times a
-    second, as paramiko does."""
+    """An event for which paramiko, which sets it also at the end of the connection, does not look ten times a second."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """As of any event, but for _LOOK_S at least."""
+        """As of any event, but for at least _LOOK_S."""
         return super().wait(None if timeout is None else max(timeout, _LOOK_S))
 
 
@@ -179,8 +166,7 @@ class PipelinedAuth(AuthHandler):
 
 
 class _Opening:
-    """A channel that is requested, and the program that is requested on it directly after it. Sends both requests, and
-    waits for no answer."""
+    """A request for a channel and for a program on it, which are sent together without waiting for an answer."""
 
     def __init__(self, transport: Any, program: str) -> None:
         self.program = program
@@ -203,7 +189,7 @@ class _Opening:
         transport._send_user_message(exec_request(0, program))
 
     def channel(self, timeout_s: float) -> paramiko.Channel | None:
-        """Waits for the channel and returns it; None when it was refused or did not open within `timeout_s` seconds."""
+        """The open channel; None if it was refused or did not open within `timeout_s` seconds."""
         until = time.monotonic() + timeout_s
         while not self._answered.wait(max(0.0, min(_LOOK_S, until - time.monotonic()))):
             if not self._transport.active or time.monotonic() >= until:
