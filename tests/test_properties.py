@@ -25,8 +25,8 @@ from rigwright.core import host_ranges
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.errors import HostError, InputError
-from rigwright.core.templates.host_files import SHIPPED
 from rigwright.core.secrets import Secret
+from rigwright.core.templates.host_files import SHIPPED
 from rigwright.core.yaml_source import loads
 from rigwright.facts import Fact, FactStore, Missing, files, kernel, parsed
 from rigwright.facts import grub as grub_facts

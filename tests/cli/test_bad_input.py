@@ -21,7 +21,7 @@ import pytest
 from rigwright.core.errors import Unreachable
 from rigwright.inventory.model import Host
 from rigwright.report import json_document
-from rigwright.ssh import connect, transport
+from rigwright.ssh import connect
 from tests.cli.run_command import run_command
 from tests.paths import ROOT
 
@@ -452,7 +452,7 @@ def test_refused_and_unresolved_are_unreachable(files: Files) -> None:
 
 @pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"], ids=["silent", "silent after its greeting"])
 def test_a_host_that_never_speaks_ends_within_the_deadline(greeting: bytes) -> None:
-    assert transport.CONNECT_S <= 30
+    assert connect.CONNECT_S <= 30
     started = time.monotonic()
     with listener(greeting) as port, pytest.raises(Unreachable) as caught:
         VERIFIED(

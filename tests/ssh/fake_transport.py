@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rigwright.core.command import Command, Result
-from rigwright.ssh.transport import CONNECT_S
 
 
 class FakeTransport:
@@ -24,7 +23,7 @@ class FakeTransport:
     def begin(self, commands: Sequence[Command]) -> None:
         """Does nothing."""
 
-    def connect(self, timeout_s: float = CONNECT_S) -> None:
+    def connect(self, timeout_s: float | None = None) -> None:
         """Does nothing."""
 
     def close(self) -> None:
