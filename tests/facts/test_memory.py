@@ -15,44 +15,43 @@ from rigwright.core.errors import InputError
 from rigwright.facts import Unreadable, memory, parsed
 
 NAMES = {"sys_vendor": "Vendor", "product_name": "Server", "board_name": "Board", "bios_version": "1"}
+END = b"\x7f\x04\x00\x00\0\0"
 
 
 def answer(table: bytes) -> Result:
     return Result(0, base64.b64encode(gzip.compress(table)))
 
 
-def device(size: int, rated: int, speed: int, slot: bytes = b"DIMM_A1", extended: int = 0, kind: int = 0x1A) -> bytes:
-    """Returns the structure of a memory device (SMBIOS 3.2)."""
-    body = struct.pack("<HHHHHBBBBBHH", 16, 0xFFFE, 72, 64, size, 9, 0, 1, 0, kind, 0x2080, rated)
+def modules(table: bytes) -> tuple[memory.Module, ...]:
+    value = parsed(memory.modules, answer(table))
+    assert isinstance(value, tuple), value
+    return value
+
+
+def device(
+    size: int, rated: int, speed: int, slot: bytes = b"DIMM_A1", bank: bytes = b"", extended: int = 0, kind: int = 0x1A
+) -> bytes:
+    """The structure of a memory device (SMBIOS 3.2)."""
+    body = struct.pack("<HHHHHBBBBBHH", 16, 0xFFFE, 72, 64, size, 9, 0, 1, 2 if bank else 0, kind, 0x2080, rated)
     body += struct.pack("<BBBBBIH", 0, 0, 0, 0, 2, extended, speed)
-    return struct.pack("<BBH", 17, 4 + len(body), 40) + body + slot + b"\0\0"
-
-
-END = b"\x7f\x04\x00\x00\0\0"
-
-
-def test_the_table_of_a_simulated_machine() -> None:
-    found = of_a_rig(gib=128, dimms=8)
-    assert isinstance(found, tuple)
-    assert [module.slot for module in found][:2] == ["DIMM_A0", "DIMM_A1"]
-    assert {(module.size_mib, module.rated_mt_s, module.speed_mt_s) for module in found} == {(16384, 2666, 2666)}
-    assert len(found) == 8
-    assert [module.channel for module in found] == [f"CPU0 {name}" for name in "AABBCCDD"]
+    texts = slot + b"\0" + (bank + b"\0" if bank else b"") + b"\0"
+    return struct.pack("<BBH", 17, 4 + len(body), 40) + body + texts
 
 
 def of_a_rig(**given: int) -> tuple[memory.Module, ...]:
-    """Returns the slots of a simulated machine whose rig file says so of its memory."""
-    table = dmi._tables(NAMES, rigfile.memory(given, "rig"), 0, "serial", uuid.UUID(int=1))
-    found = parsed(memory.modules, answer(table))
-    assert isinstance(found, tuple), found
-    return found
+    """The slots of a simulated machine with this memory in its rig file."""
+    return modules(dmi._tables(NAMES, rigfile.memory(given, "rig"), 0, "serial", uuid.UUID(int=1)))
 
 
-def test_slots_and_speeds_of_a_rig_file() -> None:
-    found = of_a_rig(gib=96, dimms=6, slots=8, rated_mt_s=4800, speed_mt_s=4400)
-    assert [module.size_mib for module in found] == [16384, 16384, 16384, 16384, 16384, 0, 16384, 0]
-    assert {(module.rated_mt_s, module.speed_mt_s) for module in found if module.size_mib} == {(4800, 4400)}
-    assert {(module.rated_mt_s, module.speed_mt_s) for module in found if not module.size_mib} == {(None, None)}
+def test_simulated_machines() -> None:
+    full = of_a_rig(gib=128, dimms=8)
+    assert [module.slot for module in full][:2] == ["DIMM_A0", "DIMM_A1"]
+    assert {(module.size_mib, module.rated_mt_s, module.speed_mt_s) for module in full} == {(16384, 2666, 2666)}
+    assert [module.channel for module in full] == [f"CPU0 {name}" for name in "AABBCCDD"]
+    part = of_a_rig(gib=96, dimms=6, slots=8, rated_mt_s=4800, speed_mt_s=4400)
+    assert [module.size_mib for module in part] == [16384, 16384, 16384, 16384, 16384, 0, 16384, 0]
+    speeds = {(module.size_mib > 0, module.rated_mt_s, module.speed_mt_s) for module in part}
+    assert speeds == {(True, 4800, 4400), (False, None, None)}
 
 
 @pytest.mark.parametrize(
@@ -80,43 +79,41 @@ def test_a_rig_file_that_no_machine_can_be(given: dict[str, int], message: str) 
         ("A1", "", ""),
         ("PROC 1 DIMM 8", "", ""),
         ("DIMM 0", "Bank 0", ""),
-        ("", "", ""),
     ],
 )
 def test_the_channel_that_a_slot_is_named_for(slot: str, bank: str, channel: str) -> None:
-    assert memory._channel(slot, bank) == channel
+    (module,) = modules(device(512, 2400, 2400, slot.encode(), bank.encode()) + END)
+    assert module.channel == channel
 
 
 @pytest.mark.parametrize(
-    ("table", "module"),
+    ("table", "values"),
     [
-        (device(16384, 3200, 2933), memory.Module("DIMM_A1", 16384, 3200, 2933)),
-        (device(0x7FFF, 3200, 3200, extended=65536), memory.Module("DIMM_A1", 65536, 3200, 3200)),
-        (device(0x8000 | 2048, 0, 0), memory.Module("DIMM_A1", 2, None, None)),
-        (device(512, 0xFFFF, 2400), memory.Module("DIMM_A1", 512, None, 2400)),
-        (device(512, 2400, 2400, b"\x1b[31m\x07"), memory.Module("?[31m?", 512, 2400, 2400)),
+        (device(16384, 3200, 2933), ("DIMM_A1", 16384, 3200, 2933)),
+        (device(0x7FFF, 3200, 3200, extended=65536), ("DIMM_A1", 65536, 3200, 3200)),
+        (device(0x8000 | 2048, 0, 0), ("DIMM_A1", 2, None, None)),
+        (device(512, 0xFFFF, 2400), ("DIMM_A1", 512, None, 2400)),
+        (device(512, 2400, 2400, b"\x1b[31m\x07"), ("?[31m?", 512, 2400, 2400)),
+        (device(0, 0, 0), ("DIMM_A1", 0, None, None)),
     ],
 )
-def test_a_module(table: bytes, module: memory.Module) -> None:
-    found = parsed(memory.modules, answer(table + END))
-    assert isinstance(found, tuple), found
-    assert (found[0].size_mib, found[0].rated_mt_s, found[0].speed_mt_s) == (
-        module.size_mib,
-        module.rated_mt_s,
-        module.speed_mt_s,
-    )
-    assert "\x1b" not in found[0].slot
+def test_a_module(table: bytes, values: tuple[object, ...]) -> None:
+    (module,) = modules(table + END)
+    assert (module.slot, module.size_mib, module.rated_mt_s, module.speed_mt_s) == values
+
+
+CUT = device(512, 2400, 2400)
 
 
 @pytest.mark.parametrize(
     ("table", "sizes"),
     [
         (device(0, 0, 0) + device(0xFFFF, 0, 0) + END, [0]),
-        (device(16, 0, 0, kind=9) + device(512, 2400, 2400) + END, [512]),
+        (device(16, 0, 0, kind=9) + CUT + END, [512]),
         (END, []),
-        (device(512, 2400, 2400), [512]),
-        (device(512, 2400, 2400) + b"\0" * 40, [512]),
-        (device(512, 2400, 2400) + END + b"what is behind the end", [512]),
+        (CUT, [512]),
+        (CUT + b"\0" * 40, [512]),
+        (CUT + END + b"what is behind the end", [512]),
         (struct.pack("<BBH", 17, 6, 1) + b"ab" + b"\0\0" + device(512, 1, 1), [512]),
     ],
     ids=[
@@ -124,12 +121,7 @@ def test_a_module(table: bytes, module: memory.Module) -> None:
     ],
 )  # fmt: skip
 def test_tables_that_are_whole(table: bytes, sizes: list[int]) -> None:
-    found = parsed(memory.modules, answer(table))
-    assert isinstance(found, tuple), found
-    assert [module.size_mib for module in found] == sizes
-
-
-CUT = device(512, 2400, 2400)
+    assert [module.size_mib for module in modules(table)] == sizes
 
 
 @pytest.mark.parametrize(
@@ -149,16 +141,16 @@ CUT = device(512, 2400, 2400)
         (answer(b"\x11\x04\x00\x00ab\0\0" * (64 << 20 >> 3)), "it has more than 256 KiB"),
     ],
     ids=[
-        "not readable", "nothing", "no gzip", "no gzip data", "no base64", "a copy cut off", "an empty table", "no length",
-        "no end of texts", "cut in a structure", "noise", "without an end",
+        "not readable", "nothing", "no gzip", "no gzip data", "no base64", "a copy cut off", "an empty table",
+        "no length", "no end of texts", "cut in a structure", "noise", "without an end",
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_read_does_not_read_as_none(said: Result, message: str) -> None:
-    found = parsed(memory.modules, said)
-    assert isinstance(found, Unreadable), found
-    assert str(found).startswith("memory.modules: /sys/firmware/dmi/tables/DMI: ")
-    assert message in str(found)
-    assert found.fix
+    value = parsed(memory.modules, said)
+    assert isinstance(value, Unreadable), value
+    assert str(value).startswith("memory.modules: /sys/firmware/dmi/tables/DMI: ")
+    assert message in str(value)
+    assert value.fix
 
 
 def test_a_kernel_without_a_table() -> None:

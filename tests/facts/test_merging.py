@@ -35,20 +35,17 @@ class Shell(Transport):
 
 
 def alone(cmd: Command, environment: Mapping[str, str] | None = None) -> Result:
-    """What a command answers by itself."""
-    done = subprocess.run(
-        cmd.argv,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-        env={**os.environ, "LC_ALL": "C", **(environment or {})},
-    )
+    """The answer of a command by itself."""
+    env = {**os.environ, "LC_ALL": "C", **(environment or {})}
+    done = subprocess.run(cmd.argv, capture_output=True, stdin=subprocess.DEVNULL, check=False, env=env)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def values(facts: Sequence[Fact[Any]], answers: Sequence[Result]) -> list[str]:
-    """What the facts are with these answers."""
-    return [repr(parsed(fact, answer)) for fact, answer in zip(facts, answers, strict=True)]
+def asked(shell: Shell, facts: Sequence[Fact[Any]]) -> tuple[list[Any], list[Any]]:
+    """The values of facts that are read together, and of each alone."""
+    answers = shell.run([fact.command for fact in facts], together=True)
+    together = [parsed(fact, answer) for fact, answer in zip(facts, answers, strict=True)]
+    return together, [parsed(fact, alone(fact.command)) for fact in facts]
 
 
 def test_files_of_every_kind(tmp_path: Path) -> None:
@@ -67,22 +64,16 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     names = [*contents, "folder", "link", "dangling", "two\nlines", "pipe", "nothing", "-n", "also nothing"]
     facts = [files.file(str(tmp_path / name)) for name in names]
     shell = Shell()
-    answers = shell.run([fact.command for fact in facts], together=True)
-    # The script of one file also prints the content behind a link, which its parser does not read.
-    assert values(facts, answers) == values(facts, [alone(fact.command) for fact in facts])
-    assert [
-        file.sha256 != "" for fact, answer in zip(facts, answers, strict=True) if (file := parsed(fact, answer))
-    ].count(True) == 10
-    assert (shell.round_trips, shell.scripts[0].count("stat -c")) == (
-        1,
-        1 + 1,
-    )  # one for files, one of the batch itself
+    together, single = asked(shell, facts)
+    assert together == single
+    assert sum(file is not None and file.sha256 != "" for file in together) == 10
+    assert shell.round_trips == 1
+    assert shell.scripts[0].count("stat -c") == 2, "one for files, one of the batch itself"
 
 
 def test_files_that_are_all_absent(tmp_path: Path) -> None:
-    facts = [files.file(str(tmp_path / name)) for name in ("a", "b", "c")]
-    answers = Shell().run([fact.command for fact in facts], together=True)
-    assert [parsed(fact, answer) for fact, answer in zip(facts, answers, strict=True)] == [None] * 3
+    together, _ = asked(Shell(), [files.file(str(tmp_path / name)) for name in ("a", "b", "c")])
+    assert together == [None] * 3
 
 
 @pytest.mark.parametrize("content", [b"short", b"a long one in its place"], ids=["shorter", "longer"])
@@ -98,11 +89,8 @@ def test_a_file_that_changes_meanwhile_is_asked_for_alone(tmp_path: Path, conten
             return super()._exchange(script.replace(cat, changed + cat) if not self.scripts else script, nonce, limit_s)
 
     shell = Changing()
-    answers = shell.run([fact.command for fact in facts], together=True)
-    assert [file.content for fact, answer in zip(facts, answers, strict=True) if (file := parsed(fact, answer))] == [
-        content,
-        b"0123456789",
-    ]
+    together, _ = asked(shell, facts)
+    assert [file.content for file in together] == [content, b"0123456789"]
     assert shell.round_trips == 2
 
 
@@ -115,10 +103,10 @@ def test_packages_by_name_and_pattern() -> None:
         dpkg.matching("bas?", "*"),
     ]
     shell = Shell()
+    together, single = asked(shell, facts)
+    assert together == single
     answers = shell.run([fact.command for fact in facts], together=True)
-    expected = [alone(fact.command) for fact in facts]
-    assert values(facts, answers) == values(facts, expected)
-    assert [answer.code for answer in answers] == [answer.code for answer in expected] == [0, 1, 1, 1, 0]
+    assert [answer.code for answer in answers] == [alone(fact.command).code for fact in facts] == [0, 1, 1, 1, 0]
     assert "no packages found matching no-such-package-either" in answers[3].error_text
     assert shell.scripts[0].count("dpkg-query") == 1
 
@@ -126,8 +114,8 @@ def test_packages_by_name_and_pattern() -> None:
 def test_a_pattern_that_dpkg_reads_otherwise_is_asked_for_alone() -> None:
     facts = [dpkg.matching("ba[sx]h"), dpkg.packages("dpkg"), dpkg.packages("bash:amd64")]
     shell = Shell()
-    answers = shell.run([fact.command for fact in facts], together=True)
-    assert values(facts, answers) == values(facts, [alone(fact.command) for fact in facts])
+    together, single = asked(shell, facts)
+    assert together == single
     assert shell.round_trips == 2
 
 
@@ -143,12 +131,8 @@ def test_units() -> None:
     clock = "now=2.5\nup=1.5\n"
     answers = one.answers(Result(0, "\n".join([*blocks, clock]).encode()), commands)
     assert answers == [Result(0, f"{block}\n{clock}".encode()) for block in blocks]
-    for bad in (
-        Result(1, b"Failed to connect to bus"),
-        Result(0, "\n".join([*blocks[:2], clock]).encode()),
-        Result(0, b""),
-        Result(124, b""),
-    ):
+    short = "\n".join([*blocks[:2], clock]).encode()
+    for bad in (Result(1, b"Failed to connect to bus"), Result(0, short), Result(0, b""), Result(124, b"")):
         assert one.answers(bad, commands) == [None] * 3
 
 
@@ -259,6 +243,5 @@ def test_many_files_are_asked_for_in_parts(tmp_path: Path) -> None:
         (tmp_path / str(number)).write_text(f"file {number}")
     facts = [files.file(str(tmp_path / str(number))) for number in range(150)]
     answers = Shell().run([fact.command for fact in facts], together=True)
-    assert [file.text for fact, answer in zip(facts, answers, strict=True) if (file := parsed(fact, answer))] == [
-        f"file {number}" for number in range(150)
-    ]
+    contents = [parsed(fact, answer).text for fact, answer in zip(facts, answers, strict=True)]
+    assert contents == [f"file {number}" for number in range(150)]

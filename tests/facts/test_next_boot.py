@@ -34,7 +34,7 @@ FINE = {
         USER + SSHD + MINE,
         USER + SSHD + KEYS.format("644 0 0", "700 1000 1000", "775 1000 1000") + "group 1000 u\nname 1000 u",
         USER + SSHD + "sshd allowusers u@10.0.0.* other\n" + MINE,
-        USER + SSHD + "sshd allowgroups sud?\nsshd denyusers root v*\n" + MINE,
+        USER + SSHD + "sshd allowgroups sud?\nsshd denyusers root v* [a-z]\n" + MINE,
         USER + SSHD.replace("strictmodes yes", "strictmodes no") + KEYS.format("666 0 0", "777 0 0", "777 0 0"),
         USER + SSHD.replace("command none", "command /bin/keys"),
         USER + "match Match Address 10.0.0.0/8\nsshd pubkeyauthentication no\n",
@@ -157,36 +157,16 @@ def test_each_fault_is_named(state: str, subject: str, said: str, found: str) ->
 
 def test_the_script_asks_this_machine(tmp_path: Path) -> None:
     """It runs under any shell, asks for every row, and leaves nothing behind; a user who is not root is told so."""
-    argv = list(next_boot.conditions.command.argv)
-    done = subprocess.run(
-        argv,
-        capture_output=True,
-        check=False,
-        cwd=tmp_path,
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", LOGIN: "ssh"},
-    )
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", LOGIN: "ssh"}
+    argv = next_boot.conditions.command.argv
+    done = subprocess.run(argv, capture_output=True, check=False, cwd=tmp_path, env=env)
     value = parsed(next_boot.conditions, Result(0, done.stdout))
     assert isinstance(value, tuple) or str(value) == "only root can look at it", value
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("pattern", "name", "fits"),
-    [
-        ("u*", "ubuntu", True),
-        ("ubunt?", "ubuntu", True),
-        ("u[a-z]untu", "ubuntu", False),
-        ("*", "u", True),
-        ("ada", "ubuntu", False),
-    ],
-)
-def test_patterns_of_sshd(pattern: str, name: str, fits: bool) -> None:
-    assert next_boot._fits(pattern, name) is fits
-
-
 def test_a_hostile_pattern_takes_no_time() -> None:
-    """Sixteen stars and a name that does not fit: `.*` for each star tries every place of every star, and does not end
-    within seconds."""
+    """With `.*` for each of sixteen stars a comparison would not end within seconds."""
     began = time.thread_time()
     assert not next_boot._fits("*a" * 16 + "b", "a" * 32)
     assert time.thread_time() - began < 1

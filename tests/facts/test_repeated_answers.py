@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -104,12 +104,6 @@ def test_threads_get_one_value() -> None:
     answers, parse = RepeatedAnswers(), Parser()
     answers.parsed("name", parse, answer("a"))
     answers.parsed("name", parse, answer("a"))
-    values: list[Any] = []
-    threads = [
-        threading.Thread(target=lambda: values.append(answers.parsed("name", parse, answer("a")))) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        values = list(threads.map(lambda _: answers.parsed("name", parse, answer("a")), range(8)))
     assert len({id(value) for value in values}) == 1

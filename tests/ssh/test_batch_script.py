@@ -21,16 +21,8 @@ from rigwright.ssh.batch_script import _checksum
 
 NONCE = "rw0123456789abcdef"
 SAY = 'printf %s "$1" | base64 -d; printf %s "$2" | base64 -d >&2; exit "$3"'
-outputs = st.binary(max_size=300) | st.sampled_from(
-    [
-        b"",
-        b"\n",
-        b"no newline",
-        f"\n{NONCE} end\n".encode(),
-        f"{NONCE} codes 0\n0.o 3\n{NONCE} data\nxyz\n{NONCE} end\n".encode(),
-        b"\x00\xff\r\n",
-    ]
-)
+FORGED = (f"\n{NONCE} end\n", f"{NONCE} codes 0\n0.o 3\n{NONCE} data\nxyz\n{NONCE} end\n", "", "\n", "no newline")
+outputs = st.binary(max_size=300) | st.sampled_from([b"\x00\xff\r\n", *map(str.encode, FORGED)])
 
 
 def says(stdout: bytes, stderr: bytes = b"", code: int = 0, *, reads: bool = False) -> Command:
@@ -44,18 +36,20 @@ def sh(text: str) -> bytes:
     return subprocess.run(["sh"], input=text.encode(), capture_output=True, timeout=120, check=False).stdout
 
 
+def results(script: str, count: int) -> list[Result]:
+    answer = sh(script)
+    assert batch_script.finished(answer, NONCE)
+    return batch_script.results(answer, NONCE, count)
+
+
 def together(*commands: Command) -> list[Result]:
     """Runs the commands in parallel, as a round of facts does; returns their results."""
-    answer = sh(batch_script.together(commands, NONCE, {}))
-    assert batch_script.finished(answer, NONCE)
-    return batch_script.results(answer, NONCE, len(commands))
+    return results(batch_script.together(commands, NONCE, {}), len(commands))
 
 
 def in_order(*commands: Command, **environment: str) -> list[Result]:
     """Runs the commands one after the other, as changes do; returns their results."""
-    answer = sh(batch_script.in_order(commands, NONCE, environment))
-    assert batch_script.finished(answer, NONCE)
-    return batch_script.results(answer, NONCE, len(commands))
+    return results(batch_script.in_order(commands, NONCE, environment), len(commands))
 
 
 said = st.tuples(outputs, outputs, st.integers(0, 123))
@@ -73,12 +67,9 @@ def test_together_gives_every_answer_whole(answers: list[tuple[bytes, bytes, int
 @given(st.lists(said, min_size=1, max_size=4))
 def test_in_order_goes_up_to_the_first_that_fails(answers: list[tuple[bytes, bytes, int]]) -> None:
     found = in_order(*(says(*one) for one in answers))
-    failed = next((number for number, one in enumerate(answers) if one[2]), len(answers))
-    ran = answers[: failed + 1]
-    assert [(one.stdout, one.stderr, one.code) for one in found[: len(ran)]] == ran
-    assert [(one.stdout, one.stderr, one.code) for one in found[len(ran) :]] == [(b"", b"", -1)] * (
-        len(answers) - len(ran)
-    )
+    ran = next((number for number, one in enumerate(answers, 1) if one[2]), len(answers))
+    expected = [*answers[:ran], *[(b"", b"", -1)] * (len(answers) - ran)]
+    assert [(one.stdout, one.stderr, one.code) for one in found] == expected
 
 
 @settings(max_examples=20, deadline=None)
@@ -157,30 +148,18 @@ def test_a_round_costs_few_processes() -> None:
     assert batch_script.together(several, NONCE, {}).count("timeout -k") == 3
 
 
-def test_more_than_4_mib_is_cut_and_says_so() -> None:
-    just, more = together(
-        command("head", "-c", str(batch_script.CUT_BYTES), "/dev/zero"),
-        command("head", "-c", str(batch_script.CUT_BYTES + 1), "/dev/zero"),
+@pytest.mark.parametrize(("reads", "size"), [(False, batch_script.CUT_BYTES + 1), (True, 600_000_000)])
+def test_more_than_4_mib_is_cut_and_says_so(reads: bool, size: int) -> None:
+    """Untruncated errors would fill the tmpfs that holds all results of the round."""
+    just, more, errors, beside = together(
+        command("head", "-c", str(batch_script.CUT_BYTES), "/dev/zero", reads=reads),
+        command("head", "-c", str(size), "/dev/zero", reads=reads),
+        script(f"head -c {size} /dev/zero >&2", reads=reads),
+        says(b"beside", reads=reads),
     )
     assert (len(just.stdout), just.cut) == (batch_script.CUT_BYTES, False)
     assert (len(more.stdout), more.cut) == (batch_script.CUT_BYTES, True)
-
-
-def test_what_only_reads_is_cut_as_well() -> None:
-    more, errors, beside = together(
-        command("head", "-c", "600000000", "/dev/zero", reads=True),
-        script("head -c 600000000 /dev/zero >&2", reads=True),
-        says(b"beside", reads=True),
-    )
-    assert (len(more.stdout), more.cut) == (batch_script.CUT_BYTES, True)
     assert len(errors.stderr) <= batch_script.CUT_BYTES
-    assert beside.stdout == b"beside"
-
-
-def test_a_flood_of_errors_is_cut_too() -> None:
-    """Untruncated errors would fill the tmpfs that holds all results of the round."""
-    flood, beside = together(script("head -c 6000000 /dev/zero >&2"), says(b"beside"))
-    assert len(flood.stderr) <= batch_script.CUT_BYTES
     assert beside.stdout == b"beside"
 
 
@@ -235,14 +214,7 @@ HOSTILE = {
         f"{NONCE} codes 0  0\n0.o 0\n0.e 0\n{NONCE} data\n\n{NONCE} end\n".encode(),
         *(f"{NONCE} codes {head}\n{NONCE} data\n\n{NONCE} end\n".encode() for head in HOSTILE),
     ],
-    ids=[
-        "nothing",
-        "no shell",
-        "cut short",
-        "two codes missing",
-        "a code that could not be written",
-        *HOSTILE.values(),
-    ],
+    ids=["nothing", "no shell", "cut short", "two codes missing", "a code that is not written", *HOSTILE.values()],
 )
 def test_what_is_no_answer_is_an_error(answer: bytes) -> None:
     """A full tmpfs loses the file with an exit code; the other codes must stay with their commands."""
@@ -287,10 +259,8 @@ def test_answers_that_fill_a_tmpfs_are_no_answers(tmp_path: Path, together: bool
     commands = [fills, script("sleep 0.3; cat /etc/os-release", reads=True), beside]
     text = batch_script.together(commands, NONCE, {}) if together else batch_script.in_order(commands, NONCE, {})
     text = text.replace("/run", str(small)).replace("/dev/shm", str(small))
-    mounted = f"mount -t tmpfs -o size=1m none {small} && exec sh"
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mounted], input=text.encode(), capture_output=True, timeout=60, check=False
-    )
+    argv = ["unshare", "-m", "sh", "-c", f"mount -t tmpfs -o size=1m none {small} && exec sh"]
+    done = subprocess.run(argv, input=text.encode(), capture_output=True, timeout=60, check=False)
     error = batch_script.without_room(done.stdout, "host")
     assert error is not None, done.stdout[-300:]
     assert f"{small} (0 MiB free)" in error.found
@@ -386,10 +356,8 @@ def test_each_command_has_its_own_kept_answer(kept: Kept) -> None:
 
 
 def test_dpkg_query_answers_also_with_exit_code_1(kept: Kept) -> None:
-    asked = command(
-        "dpkg-query", "-W", "-f", "${Package}\n", "--", "bash", "no-such-package", cache_key="echo constant"
-    )
-    first, second = (kept.ask(asked)[0] for _ in range(2))
+    words = ("dpkg-query", "-W", "-f", "${Package}\n", "--", "bash", "no-such-package")
+    first, second = (kept.ask(command(*words, cache_key="echo constant"))[0] for _ in range(2))
     assert first == second
     assert (first.code, first.stdout) == (1, b"bash\n")
     assert len(list(kept.answers.glob("*.c"))) == 1
@@ -407,16 +375,7 @@ def test_dpkg_query_answers_also_with_exit_code_1(kept: Kept) -> None:
         ("", "missing-program"),
         ("", 'echo "$$ $(date +%N)"'),
     ],
-    ids=[
-        "failed",
-        "failed otherwise",
-        "too late",
-        "changed meanwhile",
-        "too long",
-        "empty key",
-        "no key",
-        "changing key",
-    ],
+    ids="failed, failed otherwise, too late, changed meanwhile, too long, empty key, no key, changing key".split(", "),
 )
 def test_what_is_not_kept(kept: Kept, then: str, key: str | None) -> None:
     first, second = (kept.ask(kept.command(then, key))[0] for _ in range(2))

@@ -104,9 +104,8 @@ def test_a_file_that_changed_is_read_again(file: Path) -> None:
 
 def test_many_hosts_and_a_long_file(tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
-    path.write_text(
-        "".join(line(f"host{number},10.1.{number // 250}.{number % 250}", KEYS[0]) for number in range(3000))
-    )
+    names = (f"host{number},10.1.{number // 250}.{number % 250}" for number in range(3000))
+    path.write_text("".join(line(name, KEYS[0]) for name in names))
     began = time.process_time()
     for number in range(200):
         assert _keys(path, f"host{number}") == KEYS[:1]

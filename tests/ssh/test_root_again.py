@@ -10,6 +10,7 @@ import pytest
 
 from rigwright.core.command import command
 from rigwright.core.errors import NoRoot
+from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh.local import Local
 from rigwright.ssh.transport import Ssh, Transport
@@ -107,6 +108,8 @@ def test_a_password_that_sudo_took_is_kept(rule: Rule, opens: Open) -> None:
     for _ in range(2):
         assert transport.run([BY_SUDO])[0].text == "yes\n"
     assert (set(rule.calls[:-2]), rule.calls[-2:], rule.asked) == ({"-n"}, ["-k", "-k"], 1)
+    assert "sesame" not in rule.file.with_name("rule.calls").read_text()
+    assert transport.run([command("cat")])[0].text == "", "the password is no input of a command"
     rule.set("free")  # the password is not asked for any more, also in the middle of a connection
     assert transport.run([BY_SUDO])[0].text == "yes\n"
     transport.connect()
@@ -123,6 +126,16 @@ def test_a_password_that_sudo_refused_is_asked_for_again(rule: Rule, opens: Open
         transport.run([BY_SUDO])
     rule.typed = "open sesame"
     assert transport.run([BY_SUDO])[0].text == "yes\n"
+
+
+def test_the_message_about_a_wrong_password_of_the_inventory(rule: Rule) -> None:
+    rule.set("open sesame")
+    variables = {"ansible_connection": "local", "ansible_become_password": Secret("wrong password")}
+    transport = Local(Host("here", ("all",), variables, "hosts.yml:3"))
+    with pytest.raises(NoRoot, match=r"sudo refused the password \(Sorry, try again\.\)") as caught:
+        transport.run([BY_SUDO])
+    assert caught.value.fix == "correct it: hosts.yml:3"
+    assert rule.calls == ["-n", "-k"], "the password is sent once"
 
 
 def test_a_look_asks_nobody_and_needs_no_root(rule: Rule, opens: Open) -> None:
