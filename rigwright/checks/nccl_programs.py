@@ -12,9 +12,7 @@ from rigwright.checks.p2p import FAR, left_behind, symptom_of_branch
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, pci
 from rigwright.facts.nccl import nccl_tests as nccl_programs
-from rigwright.facts.nccl import table as nccl_table
-from rigwright.facts.nccl.nccl_tests import Run
-from rigwright.facts.nccl.table import Table
+from rigwright.facts.nccl.nccl_tests import Run, Table
 
 
 @check(needs=nccl_programs.nccl_tests)
@@ -45,7 +43,7 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
 def _measured(run: Run, rig: Rig | None) -> Finding:
     """The finding for a program that ended, by its data and its speed."""
     try:
-        table = nccl_table.read(run.stdout)
+        table = nccl_programs.read_table(run.stdout)
     except ValueError as error:
         return Finding(run.program, "unknown", str(error), "a table", "", f"run {run.path} by hand")
     if not table.rows:
@@ -97,7 +95,7 @@ def _failed(run: Run, subject: str, loaded: str | None) -> Finding | None:
 def _table(run: Run) -> Table:
     """The table in the output of a failed run; empty if it cannot be read."""
     try:
-        return nccl_table.read(run.stdout)
+        return nccl_programs.read_table(run.stdout)
     except ValueError:
         return Table((), None)
 

@@ -126,8 +126,8 @@ _SWITCH = {"1": True, "y": True, "0": False, "n": False}
 
 
 def _drm_modeset(result: Result) -> bool | None:
-    given = re.findall(r"\bmodeset=(\S+)", result.text)
-    return _SWITCH[given[-1].lower()] if given else None
+    values = re.findall(r"\bmodeset=(\S+)", result.text)
+    return _SWITCH[values[-1].lower()] if values else None
 
 
 drm_modeset = Fact("kernel.drm_modeset", script(_MODESET, reads=True, cache_key=INSTALLED), _drm_modeset)

@@ -63,13 +63,13 @@ _XID = lazy_re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-
 
 def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The Xids in kernel log lines, in order, without the SXids of NVSwitches."""
-    found = []
+    xid_lines = []
     for line in lines:
         if "Xid" in line and (match := _XID.search(line)):
             minute = " ".join(date.groups()) if (date := _MINUTE.match(line)) else ""
             at, code = bus_id(f"{match[1]}.{match[2] or 0}"), host_text.integer(match[3])
-            found.append(XidLine(at, code, line[match.start() :], minute))
-    return tuple(found)
+            xid_lines.append(XidLine(at, code, line[match.start() :], minute))
+    return tuple(xid_lines)
 
 
 def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:

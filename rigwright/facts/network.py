@@ -121,8 +121,8 @@ def _interface(line: str, addresses: dict[str, list[str]]) -> Interface:
         raise ValueError(f"{line[:80]!r} is no interface")
     mbit = host_text.integer(speed) if re.fullmatch(r"\d+", speed) else 0
     return Interface(
-        name, _KINDS.get(kind, "other"), state in ("up", "unknown") and carrier != "0", mbit if 0 < mbit < 10**8 else None,
-        host_text.integer(mtu) if mtu != "-" else 0, driver, device if _BUS_ID.fullmatch(device) else "",
+        name, _KINDS.get(kind, "other"), state in ("up", "unknown") and carrier != "0",
+        mbit if 0 < mbit < 10**8 else None, host_text.integer(mtu) if mtu != "-" else 0, driver, device if _BUS_ID.fullmatch(device) else "",
         "" if made_by == "-" else made_by, tuple(addresses.get(name, ())),
     )  # fmt: skip
 

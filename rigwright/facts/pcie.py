@@ -179,4 +179,4 @@ def _states(result: Result) -> dict[str, int]:
 
 
 states = Fact("pcie.states", XML, _states)
-"""The performance state of each GPU by bus id: 0 under load, 8 or more at idle, with a slower link; {} without a driver."""
+"""The performance state of each GPU by bus id: 0 under load, 8 or more at idle, with a slower link; or {}."""

@@ -24,7 +24,7 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
 from rigwright.facts import Fact
 from rigwright.facts.apt.dpkg import LISTED
-from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu import gpus
 from rigwright.facts.gpu.gpus import Gpu, Locks
 
 LISTS = (f"{STATE}/files", f"{STATE}/holds", f"{STATE}/packages")
@@ -437,7 +437,7 @@ def limits(run: str) -> Fact[RecordedLimits]:
             uuid, kind, low, high, boot, _load, code = line.split()
             if boot == first.partition(" ")[2] and code == "0" and kind in ("graphics", "memory"):
                 locks[uuid, kind] = (host_text.integer(low), host_text.integer(high))
-        return RecordedLimits(gpu.gpus.parse(Result(0, rows.encode())) if rows.strip() else (), locks)
+        return RecordedLimits(gpus.gpus.parse(Result(0, rows.encode())) if rows.strip() else (), locks)
 
     return Fact(f"run_record.limits({run})", script(_LIMITS, run, reads=True), parse)
 

@@ -203,7 +203,7 @@ _END = ("exit; }", "")
 
 
 def _frames(count: int, nonce: str, known: str) -> list[str]:
-    """Shell text that prints the answers. `known`: shell text that sets `c` to the exit code of command `i`, and deletes
+    """Shell text that prints the answers. `known`: shell text that sets `c` to the exit code of command `i` and deletes
     an incomplete answer."""
     numbers, files = " ".join(map(str, range(count))), "*.o *.e $old 2>/dev/null"
     return [

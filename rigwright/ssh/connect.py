@@ -225,7 +225,8 @@ class _Attempt:
              "a host that answers", f"is the machine on, and is the address right: {place}?", "no answer"),
             (getattr(error, "errno", None) in (errno.EHOSTUNREACH, errno.ENETUNREACH), f"no connection ({text})",
              "a machine that is on and in a network in reach",
-             f"is the machine on, and is the address right: {place}? Does this machine reach it: ping {name}", "no answer"),
+             f"is the machine on, and is the address right: {place}? Does this machine reach it: ping {name}",
+             "no answer"),
             (True, f"no connection{through} ({self._last_line() or text or 'the other side hung up'})", "an ssh login",
              f"ssh {login}", ""),
         )  # fmt: skip

@@ -96,7 +96,8 @@ class Local(Transport):
         """The sudo password, which a person types if it is unknown. Raises NoRoot without a terminal."""
         if self._password is None:
             if self.ask_password is None:
-                fix = "run it in a terminal or as root; or set ansible_become_password with !secret (docs/reference/inventory.md#secrets)"
+                secret = "set ansible_become_password with !secret (docs/reference/inventory.md#secrets)"
+                fix = f"run it in a terminal or as root; or {secret}"
                 found = "sudo asks for a password, and none was given"
                 brief = f"sudo wants a password{sudo.for_user(self.host)}"
                 raise NoRoot(self.host.name, found, "root, or a terminal to type the password at", fix, brief)

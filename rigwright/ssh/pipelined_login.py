@@ -144,7 +144,7 @@ Login._channel_handler_table = {
 
 
 class _Patient(threading.Event):
-    """An event for which paramiko, which sets it also at the end of the connection, does not look ten times a second."""
+    """An event that paramiko sets also at the end of the connection, so that it need not look ten times a second."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """As of any event, but for at least _LOOK_S."""

@@ -24,7 +24,6 @@ from rigwright.core.errors import UsageError
 from rigwright.engine.p2p.nccl_tests import Programs
 from rigwright.facts import Fact, FactStore, driver, parsed, pci
 from rigwright.facts.nccl import nccl_tests as nccl_programs
-from rigwright.facts.nccl import table as nccl_table
 from rigwright.facts.pci import PciGpu
 from tests.cli.run_command import run_command
 from tests.paths import ROOT
@@ -205,7 +204,7 @@ HEAD_NEW = "#       size  count  type  redop  root   time  algbw  busbw #wrong  
     ],
 )  # fmt: skip
 def test_tables(text: str, rows: list[tuple[int, float]], wrong: int | None) -> None:
-    table = nccl_table.read(text)
+    table = nccl_programs.read_table(text)
     assert [(row.size_bytes, row.busbw_gb_s) for row in table.rows] == rows
     assert table.wrong == wrong
 
@@ -224,7 +223,7 @@ def test_tables(text: str, rows: list[tuple[int, float]], wrong: int | None) -> 
 )
 def test_rows_that_cannot_be_read(row: str) -> None:
     with pytest.raises(ValueError, match="cannot read the row"):
-        nccl_table.read(HEAD_NEW + row + "\n")
+        nccl_programs.read_table(HEAD_NEW + row + "\n")
 
 
 # The requested programs

@@ -22,13 +22,14 @@ from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
 from rigwright.engine.boot import trial as engine
 from rigwright.engine.boot.entries import block
+from rigwright.engine.boot.obstacles import custom_of_owner, equal_words, obstacles
 from rigwright.engine.boot.reasons import obstacles_to_login, reason, worse
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.engine.report import ApplyResult
 from rigwright.facts import grub, kernel_log, parsed, pci, pstore
 from rigwright.facts.boot import trial as facts
-from rigwright.facts.boot.trial import BEGIN, END, Boot, Trial, custom_of_owner, equal_words, obstacles
+from rigwright.facts.boot.trial import BEGIN, END, Boot, Trial
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.operations.trial import BLOCK as BLOCK_SCRIPT
 from rigwright.operations.trial import CLEAR

@@ -8,8 +8,9 @@ import shlex
 from rigwright.core import lazy_re
 from rigwright.core.errors import HostError
 from rigwright.core.templates.host_files import Templates
+from rigwright.engine.boot.obstacles import running_node
 from rigwright.facts import grub
-from rigwright.facts.boot.trial import BEGIN, END, KEPT, Boot, running_node
+from rigwright.facts.boot.trial import BEGIN, END, KEPT, Boot
 
 _DROPPED = lazy_re.compile(r"(savedefault|recordfail|initrdfail)(\s|;|$)")
 """Calls that write to grubenv: a trial and the way back leave the owner's variables alone."""

@@ -26,6 +26,7 @@ from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.start_failure import silent_gpus
 from rigwright.engine.boot.entries import block
+from rigwright.engine.boot.obstacles import equal_words, obstacles, running_node
 from rigwright.engine.boot.reasons import Reason, reason, worse
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
@@ -171,7 +172,7 @@ def _why_not(run: HostRun, reboot: Reboot) -> str | None:
     boot = run.store.known[facts.boot]
     if isinstance(boot, (Unavailable, Unreadable)):
         return str(boot)
-    return "; ".join(map(str, facts.obstacles(boot)))
+    return "; ".join(map(str, obstacles(boot)))
 
 
 def _past(run: HostRun, leads: bool) -> list[Note]:
@@ -232,7 +233,7 @@ class Trials:
         again = bool(before) and (before.get("boot") == boot.boot_id or boot.runs_fallback)
         if again:
             modules = tuple(dict.fromkeys((*_modules(before), *modules)))
-        node = facts.running_node(boot)
+        node = running_node(boot)
         image = grub.entry_of(node).initrd_path.rpartition("/")[2] if node and grub.entry_of(node).initrd else ""
         stands = facts.KEPT in boot.images and again
         self.run.read_unknown((pci.gpus, gpu.gpus))
@@ -320,7 +321,7 @@ class Trials:
             entry = grub.default_entry(boot.config, {**boot.variables, "next_entry": ""})
         except ValueError as error:
             return f"grub.cfg was changed during the trial: {error}; look at it before the next reboot"
-        if entry.kernel != boot.kernel or not facts.equal_words(entry.command_line, boot.words):
+        if entry.kernel != boot.kernel or not equal_words(entry.command_line, boot.words):
             return f"grub.cfg was changed during the trial: {entry.release} boots next, and was not tried"
         return ""
 
@@ -382,7 +383,7 @@ class Trials:
             entry = grub.default_entry(boot.config, {**boot.variables, "next_entry": ""})
         except ValueError:
             return False
-        same = entry.kernel == boot.kernel and facts.equal_words(entry.command_line, boot.words)
+        same = entry.kernel == boot.kernel and equal_words(entry.command_line, boot.words)
         image = str(trial.record.get("image", ""))
         if not same or trial.record.get("modules"):
             return False

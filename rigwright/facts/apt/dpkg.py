@@ -71,15 +71,15 @@ def _split(result: Result, commands: tuple[Command, ...]) -> list[Result] | None
         return None
     rows = [(row.partition("\t")[0], row) for row in result.lines]
     answers = []
-    for asked in commands:
-        patterns = asked.argv[5:]
+    for cmd in commands:
+        patterns = cmd.argv[5:]
         if any(set(pattern) & set("[]\\:") for pattern in patterns):
             return None
         globs = [pattern for pattern in patterns if set(pattern) & set("*?")]
         names = {*patterns}.difference(globs)
         own = [(name, row) for name, row in rows if name in names or any(fnmatchcase(name, glob) for glob in globs)]
-        found = {name for name, _ in own}
-        matched = found.union(glob for glob in globs if any(fnmatchcase(name, glob) for name in found))
+        present = {name for name, _ in own}
+        matched = present.union(glob for glob in globs if any(fnmatchcase(name, glob) for name in present))
         unknown = [pattern for pattern in patterns if pattern not in matched]
         error = "".join(f"dpkg-query: no packages found matching {pattern}\n" for pattern in unknown)
         text = "".join(f"{row}\n" for _, row in own)
@@ -140,8 +140,8 @@ _MOVE = lazy_re.compile(r"(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?"
 
 def moves(text: str) -> tuple[Move, ...]:
     """The Inst, Remv and Purg lines of `apt-get -s`."""
-    found = (_MOVE.match(line) for line in host_text.lines(text) if line.startswith(("Inst ", "Remv ", "Purg ")))
-    parts = (match.groups("") for match in found if match)
+    matches = (_MOVE.match(line) for line in host_text.lines(text) if line.startswith(("Inst ", "Remv ", "Purg ")))
+    parts = (match.groups("") for match in matches if match)
     return tuple(
         Move(name.split(":")[0], before, version if verb == "Inst" else "") for verb, name, before, version in parts
     )

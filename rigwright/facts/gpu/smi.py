@@ -170,21 +170,21 @@ def readings(result: Result) -> list[Reading]:
     *documents, after = text.split(f"</{ROOT}>")
     if len(documents) > MOST_GPUS:
         raise ValueError(f"more than {MOST_GPUS} XML documents")
-    found: list[Reading] = []
+    gpus: list[Reading] = []
     for document in documents:
         before, begin, inside = document.partition(f"<{ROOT}>")
-        found += lost(before)
+        gpus += lost(before)
         if begin:
-            found += [Reading(bus_id(at), texts) for at, texts in _gpus(f"<{ROOT}>{inside}</{ROOT}>")]
-    found += lost(after)
-    if sum(bool(reading.texts) for reading in found) != text.count("<gpu id=") or f"<{ROOT}>" in after:
+            gpus += [Reading(bus_id(at), texts) for at, texts in _gpus(f"<{ROOT}>{inside}</{ROOT}>")]
+    gpus += lost(after)
+    if sum(bool(reading.texts) for reading in gpus) != text.count("<gpu id=") or f"<{ROOT}>" in after:
         raise ValueError("XML that ends in the middle")
-    if not found and f"<{ROOT}>" not in text:
+    if not gpus and f"<{ROOT}>" not in text:
         lines = host_text.lines(successful_output(result).strip())
         raise Unavailable(f"nvidia-smi says: {lines[0] if lines else 'nothing'}")
-    if len(found) > MOST_GPUS:
+    if len(gpus) > MOST_GPUS:
         raise ValueError(f"more than {MOST_GPUS} GPUs")
-    return found
+    return gpus
 
 
 @lru_cache(maxsize=16)  # several facts read one answer

@@ -80,7 +80,7 @@ _QUIET = lazy_re.compile(
 _COUNTER = lazy_re.compile(
     r"(?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d{1,18})|(\d{1,18}) (?:replay|recovery|flit CRC) errors"
 )
-"""nvidia-smi of 470 writes the number first. Its fourth counter (data CRC) is ignored, because later ones have three."""
+"""nvidia-smi of 470 writes the number first. Its fourth counter (data CRC) is ignored: later versions have three."""
 
 
 def _nvlinks(result: Result) -> tuple[NvLink, ...]:

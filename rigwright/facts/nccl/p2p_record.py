@@ -1,4 +1,4 @@
-"""The host's record of the peer-to-peer test: the changes after which it is required, and the last time that it passed."""
+"""The host's record of the peer-to-peer test: the changes that require it, and the last time that it passed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from rigwright.facts import Fact
 T = TypeVar("T")
 
 REQUIRED, PASSED, LOCK = "p2p-test.owed", "p2p-test.passed", "p2p-test.lock"
-"""Files in STATE: a line of JSON for each change that requires the test; one line about the last passed test; a lock for
-both."""
+"""Files in STATE: a line of JSON for each change that requires the test; a line about the last passed test; a lock."""
 
 MOST_LINES = 64
 MOST_CHARACTERS = 200
