@@ -170,7 +170,8 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
         line = "" if gateway else str(options.get("proxycommand") or "")
         command = tuple(shlex.split(line.removeprefix("exec ")))  # no shell reads it
     except ValueError as error:
-        raise InputError(where, f"ProxyCommand: {error}", "a command with quotes in pairs") from None
+        fix = f"ssh -G {place.address} shows it; correct it in ~/.ssh/config"
+        raise InputError(where, f"ProxyCommand: {error}", "a command with quotes in pairs", fix) from None
     identities = _identities(options, user, key)
     revoked = "" if revoked == "none" else revoked
     return Hop(connection, name, _files(options, extra), revoked, identities, gateway, command)
@@ -221,7 +222,8 @@ def _gateway(
     for text in jumps.split(",") if jumps.lower() != "none" else ():
         place = endpoint.parsed(text.strip().removeprefix("ssh://"))
         if place is None:
-            raise InputError(f"{_SSH_CONFIG} for {above[-1]}", f"ProxyJump is {text[:80]!r}", endpoint.PLACE)
+            fix = f"ssh -G {above[-1]} shows it; correct it in ~/.ssh/config"
+            raise InputError(f"{_SSH_CONFIG} for {above[-1]}", f"ProxyJump is {text[:80]!r}", endpoint.PLACE, fix)
         if hop is None and (place.address == above[-1] or (place.address, place.port or 22) == (address, port)):
             return None  # `Host *` gives the gateway itself as its gateway
         before = hop
