@@ -150,9 +150,8 @@ class _Attempt:
             self.sockets.append(near)
             self.stderr = tempfile.TemporaryFile()  # noqa: SIM115  # it is closed with the attempt
             with far:
-                command = subprocess.Popen(
-                    hop.command, stdin=far, stdout=far, stderr=self.stderr, start_new_session=True
-                )
+                end, errors = far.fileno(), self.stderr
+                command = subprocess.Popen(hop.command, stdin=end, stdout=end, stderr=errors, start_new_session=True)
                 self.commands.append(command)
             return near
         opened = _dial(hop.connection.host, hop.connection.port, self.sockets, self.timeout_s)
