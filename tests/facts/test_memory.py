@@ -93,7 +93,7 @@ def test_the_channel_that_a_slot_is_named_for(slot: str, bank: str, channel: str
         (device(0x7FFF, 3200, 3200, extended=65536), ("DIMM_A1", 65536, 3200, 3200)),
         (device(0x8000 | 2048, 0, 0), ("DIMM_A1", 2, None, None)),
         (device(512, 0xFFFF, 2400), ("DIMM_A1", 512, None, 2400)),
-        (device(512, 2400, 2400, b"\x1b[31m\x07"), ("?[31m?", 512, 2400, 2400)),
+        (device(512, 2400, 2400, b"\x1b[31m\x07"), ("\ufffd[31m\ufffd", 512, 2400, 2400)),
         (device(0, 0, 0), ("DIMM_A1", 0, None, None)),
     ],
 )
