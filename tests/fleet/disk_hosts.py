@@ -23,7 +23,6 @@ from rigwright.facts import own_programs, system
 from rigwright.fleet import pool
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
-from rigwright.ssh.transport import CONNECT_S
 from tests.engine import shell_host
 
 PLACE = "DISK_HOSTS"
@@ -45,7 +44,7 @@ class DiskHost(shell_host.Host):
             self.folder, self.after = folder, lambda result: result
         self.environment = dict(environment)
 
-    def connect(self, timeout_s: float = CONNECT_S) -> None:  # noqa: ARG002
+    def connect(self, timeout_s: float | None = None) -> None:  # noqa: ARG002
         if (self.folder / "away").exists():
             raise Unreachable(self.folder.name, "the connection was refused", "a running sshd", "is it up?")
 

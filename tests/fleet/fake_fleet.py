@@ -14,7 +14,6 @@ from rigwright.facts import own_programs, pci, system
 from rigwright.facts.nccl import p2p_record
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
-from rigwright.ssh.transport import CONNECT_S
 from tests.ssh.fake_transport import FakeTransport
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Answering(FakeTransport):
         self.abandoned = threading.Event()
         fleet.hosts[name] = self
 
-    def connect(self, timeout_s: float = CONNECT_S) -> None:  # noqa: ARG002
+    def connect(self, timeout_s: float | None = None) -> None:  # noqa: ARG002
         if self.name in self.fleet.away:
             raise Unreachable(self.name, "the connection was refused", "a running sshd", "is it up?")
         self.fleet.connected.append(self.name)
