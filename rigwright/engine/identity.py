@@ -1,5 +1,5 @@
-"""Findings about the identity of a machine: a name has another machine, a machine has another name, or two machines have
-the same identity."""
+"""Findings about the identity of a machine: a name has another machine, a machine has another name, or two machines
+have the same identity."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ state=$(systemctl show -p SubState --value -- "$unit")
 case $state in running|start*|stop*|final*) echo "the unit $unit is running already" >&2; exit 75;; esac
 systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
 echo "$token" >"$dir/token"
-begin "$description" --unit="$unit" -p RemainAfterExit=yes -p IgnoreSIGPIPE=no -p TimeoutStopSec=30min -p KillSignal=SIGCONT \\
-  sh "$dir/job" "$dir" 9>&-
+begin "$description" --unit="$unit" -p RemainAfterExit=yes -p IgnoreSIGPIPE=no -p TimeoutStopSec=30min \\
+  -p KillSignal=SIGCONT sh "$dir/job" "$dir" 9>&-
 """
 """Starts a job while this run holds the lease. Repeated with the same token it does not start the job a second time."""
 _WATCH = f"""{lease.SHELL}
@@ -87,7 +87,8 @@ tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
 _UNCLEAR = (-1, 124, 137)
 """Exit codes of a script that its time limit ended: how far it came is not known."""
 _POLL = lazy_re.compile(
-    rb"(?P<code>running|lost|\d{1,3}) (?P<boot>[\w-]{1,64}) (?P<first>[\w-]{1,64}) (?P<lease>kept|lost) (?P<booted>[\w :+-]{1,64})"
+    rb"(?P<code>running|lost|\d{1,3}) (?P<boot>[\w-]{1,64}) (?P<first>[\w-]{1,64})"
+    rb" (?P<lease>kept|lost) (?P<booted>[\w :+-]{1,64})"
 )
 
 

@@ -57,7 +57,8 @@ alone() {{
   flock -w 10 9 || {{ echo "another command has held {STATE}/lease.lock for 10 s" >&2; return 1; }}
 }}
 clock() {{
-  read -r boot </proc/sys/kernel/random/boot_id && read -r up _ </proc/uptime && read -r init </proc/1/stat && up=${{up%%.*}}
+  read -r boot </proc/sys/kernel/random/boot_id && read -r up _ </proc/uptime && read -r init </proc/1/stat &&
+    up=${{up%%.*}}
 }}
 held() {{
   owner= at_boot= at= length=
@@ -65,7 +66,9 @@ held() {{
   {{ read -r owner && read -r at_boot at length; }} <"$file" 2>/dev/null
   case $at:$length in *[!0-9:]*|:*|*:|*:*:*|????????????????????*) return 1;; esac
 }}
-keep() {{ printf '%s\\n%s %s %s\\n' "$1" "$boot" "$up" "$2" >"$file.new" && sync "$file.new" && mv -f "$file.new" "$file"; }}
+keep() {{
+  printf '%s\\n%s %s %s\\n' "$1" "$boot" "$up" "$2" >"$file.new" && sync "$file.new" && mv -f "$file.new" "$file"
+}}
 lost() {{ echo "$owner" >&2; exit {LOST}; }}
 jobs_at_work() {{ {JOBS_AT_WORK} || echo unknown; }}
 say() {{ logger -t rigwright -- "$1" 2>/dev/null || :; }}
@@ -92,9 +95,11 @@ read -r token <"$file.token" 2>/dev/null || token=0
 case $token in *[!0-9]*|0?*|''|????????????????*) token=0;; esac
 token=$((token + 1))
 if [ -n "$4" ]; then
-  for run in $4; do echo "${{1%% *}} $run"; done >"$file.continued.new" && mv -f "$file.continued.new" "$file.continued" || exit 1
+  for run in $4; do echo "${{1%% *}} $run"; done >"$file.continued.new" &&
+    mv -f "$file.continued.new" "$file.continued" || exit 1
 fi
-printf '%s\\n' "$token" >"$file.token.new" && sync "$file.token.new" && mv -f "$file.token.new" "$file.token" && keep "$1 $token" "$3" || exit 1
+printf '%s\\n' "$token" >"$file.token.new" && sync "$file.token.new" && mv -f "$file.token.new" "$file.token" &&
+  keep "$1 $token" "$3" || exit 1
 say "run ${{1%% *}} changes this host as ${{1##* }} from now on (lease $token)"
 echo "$token"
 """

@@ -88,8 +88,8 @@ python3 "$dir/$program" "$@" >"$dir/document" 2>"$dir/log" </dev/null; code=$?
 read boot </proc/sys/kernel/random/boot_id
 echo "$code $boot" >"$dir/result.new" && mv "$dir/result.new" "$dir/result"
 END
-begin "$description" --unit="$unit" -p RemainAfterExit=yes -p RuntimeMaxSec="$limit" -p TimeoutStopSec=30 -p SendSIGKILL=yes \\
-  --setenv=HOME=/root --setenv=TMPDIR="$dir" --setenv=RIGWRIGHT_USER="${{SUDO_USER:-}}" \\
+begin "$description" --unit="$unit" -p RemainAfterExit=yes -p RuntimeMaxSec="$limit" -p TimeoutStopSec=30 \\
+  -p SendSIGKILL=yes --setenv=HOME=/root --setenv=TMPDIR="$dir" --setenv=RIGWRIGHT_USER="${{SUDO_USER:-}}" \\
   ${{after:+-p "ExecStopPost=$(command -v python3) $dir/$after"}} sh "$dir/job" "$dir" "$program" "$after" "$@"
 """
 _FOLLOW = """

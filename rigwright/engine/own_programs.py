@@ -73,8 +73,8 @@ def of_unit(run: HostRun, unit: str) -> OwnProgram | None:
 
 
 def countdown(run: HostRun, program: OwnProgram) -> Callable[[], None]:
-    """A function to be called often: it notes every NOTE_EVERY_S seconds how long the program may still take, and raises
-    Interrupted after Ctrl-C."""
+    """A function to be called often: it notes every NOTE_EVERY_S seconds how long the program may still take, and
+    raises Interrupted after Ctrl-C."""
     began, seconds = time.monotonic(), end_s(program)
     noted = began
 

@@ -247,8 +247,8 @@ class HostReport(Struct, frozen=True):
 
     @property
     def requires_test(self) -> bool:
-        """Whether the host needs a test, as far as this run knows: it needed one before, or a step that requires one has
-        begun."""
+        """Whether the host needs a test, as far as this run knows: it needed one before, or a step that requires one
+        has begun."""
         if self.findings:  # they were read after the changes
             return bool(self.required_tests)
         begun = {event.step for _, event in self.events if isinstance(event, StepStarted)}

@@ -25,7 +25,8 @@ logger -t rigwright -- "run $run: all its steps are done" 2>/dev/null || :
 """
 _TRY = """
 record=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
-[ -e "$record/try" ] || { printf '%s\\t%s\\n' "${RIGWRIGHT_OWNER:-}" "$1" >"$record/try" && sync "$record/try" "$record"; }
+[ -e "$record/try" ] ||
+  { printf '%s\\t%s\\n' "${RIGWRIGHT_OWNER:-}" "$1" >"$record/try" && sync "$record/try" "$record"; }
 """
 _DECIDED = """
 record=/var/lib/rigwright/runs/$1/record

@@ -34,8 +34,8 @@ VARIABLE = "RIGWRIGHT_CONTINUES"
 """The variable of the environment that says that this process goes on after a reboot."""
 
 _KEPT = (
-    "HOME", "USER", "LOGNAME", "PATH", "LANG", "TZ", "SUDO_USER", "SUDO_UID", "SUDO_GID", "XDG_STATE_HOME", "XDG_CONFIG_HOME",
-    "RIGWRIGHT_INVENTORY", PASSWORD_VARIABLE,
+    "HOME", "USER", "LOGNAME", "PATH", "LANG", "TZ", "SUDO_USER", "SUDO_UID", "SUDO_GID", "XDG_STATE_HOME",
+    "XDG_CONFIG_HOME", "RIGWRIGHT_INVENTORY", PASSWORD_VARIABLE,
 )  # fmt: skip
 """The environment variables that the command gets after the reboot. They have no secrets."""
 
@@ -58,8 +58,8 @@ _PERMANENT = """
 for path do
   findmnt -n -o TARGET,FSTYPE -T "$path" | tail -n 1 | while read -r target type; do
     case $type in tmpfs|ramfs|autofs) echo "$type $path"; continue;; esac
-    [ "$target" = / ] || findmnt -s -n -o OPTIONS "$target" | grep -qvw noauto || systemctl is-enabled -q "$(systemd-escape -p --suffix=mount "$target")" ||
-      echo "$target $path"
+    [ "$target" = / ] || findmnt -s -n -o OPTIONS "$target" | grep -qvw noauto ||
+      systemctl is-enabled -q "$(systemd-escape -p --suffix=mount "$target")" || echo "$target $path"
   done
 done
 """
@@ -77,7 +77,8 @@ def require_identified(run: HostRun) -> None:
     here = run.value(system.identity)
     known = identifiers(here) if isinstance(here, MachineIdentity) else {}
     found = "the inventory does not say which machine it is, so that a copy of it would change another one"
-    fix = f"if it is this one, set {LOCAL_MACHINE}: {known} beside ansible_connection ({run.host.origin('ansible_connection')})"
+    place = run.host.origin("ansible_connection")
+    fix = f"if it is this one, set {LOCAL_MACHINE}: {known} beside ansible_connection ({place})"
     raise HostError(run.host.name, found, f"{LOCAL_MACHINE} with its identifiers", fix)
 
 
@@ -127,8 +128,9 @@ def arm(run: HostRun, templates: Templates, why: str, wait_s: float) -> tuple[Co
         found = f"it has rebooted {boots} times for this, and wants another reboot ({why})"
         raise HostError(run.host.name, found, f"at most {MOST_BOOTS} reboots", "look at sudo less " + LOG)
     values = {
-        "folder": FOLDER, "log": LOG, "motd": MESSAGE, "unit": UNIT_NAME, "program": PROGRAM, "most_boots": MOST_BOOTS, "wait_s": int(wait_s),
-        "run": quote([run.options.run_id]), "directory": quote([str(Path.cwd())]), "command": _command_line(run.options.restart, run.options.run_id),
+        "folder": FOLDER, "log": LOG, "motd": MESSAGE, "unit": UNIT_NAME, "program": PROGRAM, "most_boots": MOST_BOOTS,
+        "wait_s": int(wait_s), "run": quote([run.options.run_id]), "directory": quote([str(Path.cwd())]),
+        "command": _command_line(run.options.restart, run.options.run_id),
         "title": f"{run.options.restart_title} of {run.host.name}",
     }  # fmt: skip
     program = templates.render("continuation/run.sh.j2", values)

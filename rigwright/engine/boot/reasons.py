@@ -159,9 +159,13 @@ def reason(
         began = "systemd was started, and then the" if trial.systemd else "the"
         text = f"{began} kernel stopped: {_TIME.sub('', panic.line)}"
     elif not trial.systemd:
-        text = f"it never reached systemd: it found no root file system, the kernel panicked or hung, or the power failed{_no_words(panic)}"
+        text = (
+            "it never reached systemd: it found no root file system, the kernel panicked or hung, or the power failed"
+        )
+        text += _no_words(panic)
     elif not then:
-        text = f"systemd was started, and the host was reset before it wrote down more: a hang, a panic or a power cut{_no_words(panic)}"
+        text = "systemd was started, and the host was reset before it wrote down more: a hang, a panic or a power cut"
+        text += _no_words(panic)
     else:
         text = _of_words(trial, seen)
     return Reason(text, said)
@@ -191,4 +195,5 @@ def _no_words(panic: pstore.Records | None) -> str:
         return f"; pstore ({panic.backend}) has no record of a panic{late}"
     if panic.uefi:
         return "; a panic's message would be lost: the kernel has no pstore backend (efi_pstore is not loaded)"
-    return "; a panic's message would be lost: the host has no place for it (pstore has no backend: no UEFI, ERST or ramoops)"
+    why = "the host has no place for it (pstore has no backend: no UEFI, ERST or ramoops)"
+    return f"; a panic's message would be lost: {why}"

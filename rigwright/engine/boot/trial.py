@@ -83,7 +83,9 @@ mkdir -p -m 755 {UNTIL_BOOT} && : >{UNTIL_BOOT}/trial-healthy || exit 1
 _UNDO = f"""
 set -e; cd {facts.FOLDER}
 if [ -e drop-in ]; then
-  cmp -s drop-in {DROP_IN} || {{ cp -p drop-in {DROP_IN}.new; sync {DROP_IN}.new; mv -fT {DROP_IN}.new {DROP_IN}; echo undone; }}
+  cmp -s drop-in {DROP_IN} || {{
+    cp -p drop-in {DROP_IN}.new; sync {DROP_IN}.new; mv -fT {DROP_IN}.new {DROP_IN}; echo undone
+  }}
 elif [ -e drop-in.none ] && [ -e {DROP_IN} ]; then rm -f {DROP_IN}; echo undone; fi
 rm -f armed confirmed started words
 grub-editenv /boot/grub/grubenv unset next_entry
@@ -101,49 +103,50 @@ def announced(run: HostRun, reboot: Reboot | None, steps: tuple[PlannedStep, ...
     """The planned steps; the reboot has notes that say whether the new boot is tried, or why not, and how an earlier
     trial ended.
 
-    The reboot fails when the inventory demands a trial that the host cannot make.
+    The reboot fails if the inventory demands a trial that the host cannot make.
     """
     place = next((n for n, step in enumerate(steps) if step.step.declared.reboots and step.status != "skipped"), None)
     if place is None:
         return steps
-    reboot = reboot or Reboot()
-    step = steps[place]
-    leads = any(change.reboot or change.leads_to == "reboot" for one in steps for change in one.changes)
+    leads = any(change.reboot or change.leads_to == "reboot" for step in steps for change in step.changes)
+    return (*steps[:place], _announced(run, reboot or Reboot(), steps[place], leads), *steps[place + 1 :])
+
+
+def _announced(run: HostRun, reboot: Reboot, step: PlannedStep, leads: bool) -> PlannedStep:
+    """The reboot with its notes. `leads`: whether the plan leads to it."""
     notes = _past(run, leads)
     if leads or step.status == "unknown":
-        why = _why_not(run, reboot)
-        if why is None:
-            note = Note("the new boot is not tried: the inventory says reboot: {trial: false}")
-        elif why and reboot.trial:
-            error = HostError(step.step.name, f"a boot cannot be tried on this host: {why}", "reboot: {trial: true}, as the inventory says",
-                              "correct the cause; or leave `trial: true` out, and the host is rebooted without a trial")  # fmt: skip
-            return (
-                *steps[:place],
-                replace(step, status="failed", reason=error.found, error=error),
-                *steps[place + 1 :],
+        why, warn = _why_not(run, reboot), False
+        if why and reboot.trial:
+            found, fix = (
+                f"a boot cannot be tried on this host: {why}",
+                "correct the cause; or leave `trial: true` out, and the host is rebooted without a trial",
             )
+            error = HostError(step.step.name, found, "reboot: {trial: true}, as the inventory says", fix)
+            return replace(step, status="failed", reason=error.found, error=error)
+        if why is None:
+            text = "the new boot is not tried: the inventory says reboot: {trial: false}"
         elif why:
-            note = Note(
-                f"the new boot cannot be tried once: {why}. If it fails, somebody has to go to the console", warn=True
+            text, warn = (
+                f"the new boot cannot be tried once: {why}. If it fails, somebody has to go to the console",
+                True,
             )
         else:
             release = run.store(facts.boot).kernel.rpartition("vmlinuz-")[2]
-            note = Note(
-                "the new boot is tried once. It becomes permanent when systemd is up, this step has nothing left to do, and GPUs,"
-                f" services, addresses and routes are there as this run leaves them; otherwise the host goes back by itself to what runs now ({release}), within"
-                f" {max(1, reboot.confirm_within_s // 60)} min of its start"
+            text = (
+                "the new boot is tried once. It becomes permanent when systemd is up, this step has nothing left to do,"
+                " and GPUs, services, addresses and routes are there as this run leaves them; otherwise the host goes"
+                f" back by itself to what runs now ({release}), within {max(1, reboot.confirm_within_s // 60)} min of"
+                " its start"
             )
-        notes.append(note)
-    open_trial = run.store.known[facts.trial]
-    if (
-        isinstance(open_trial, facts.Trial)
-        and step.status == "ok"
-        and not (open_trial.stage == "prepared" and _runs_fallback(run))
-    ):
-        # Nothing else may be left to do; a trial that is not settled would end by itself, and what was kept would stay the default.
-        settled = Change("run", f"trial of run {open_trial.run or '?'}", _STAGES[open_trial.stage], "settled")
+        notes.append(Note(text, warn=warn))
+    trial = run.store.known[facts.trial]
+    is_open = isinstance(trial, facts.Trial) and (trial.stage != "prepared" or not _runs_fallback(run))
+    if is_open and step.status == "ok":
+        # Otherwise a trial that is not settled ends by itself, and what was kept stays the default.
+        settled = Change("run", f"trial of run {trial.run or '?'}", _STAGES[trial.stage], "settled")
         step = replace(step, status="pending", changes=(settled,))
-    return (*steps[:place], replace(step, notes=(*step.notes, *notes)), *steps[place + 1 :]) if notes else steps
+    return replace(step, notes=(*step.notes, *notes))
 
 
 def _runs_fallback(run: HostRun) -> bool:
@@ -190,15 +193,18 @@ def _past(run: HostRun, leads: bool) -> list[Note]:
         texts = {
             "prepared": "until a new boot is healthy the host boots what ran before run {run}: invoke provision",
             "armed": "the next boot is the trial of run {run}, which ended before it: invoke provision",
-            "running": "this boot is the trial of run {run}, which nobody has confirmed; it ends by itself: invoke provision",
-            "permanent": "the boot that run {run} tried is permanent; files of the trial are left: invoke provision, which removes them",
+            "running": "this boot is the trial of run {run}, which nobody has confirmed; it ends by itself: invoke"
+            " provision",
+            "permanent": "the boot that run {run} tried is permanent; files of the trial are left: invoke provision,"
+            " which removes them",
             "returned": "the host has come back from the trial of run {run}: invoke provision, which says why",
             "not tried": "GRUB started what ran before in place of the trial of run {run}: invoke provision",
             "left": f"{facts.CUSTOM} has rigwright's block, and its record is gone: invoke provision",
         }
         text = texts[trial.stage]
         if trial.stage == "prepared" and _runs_fallback(run):
-            text = "what ran before run {run} runs and is the default, because its boot was not healthy: invoke rollback, or correct the inventory"
+            text = "what ran before run {run} runs and is the default, because its boot was not healthy"
+            text += ": invoke rollback, or correct the inventory"
         notes.append(Note(text.format(run=trial.run or "?"), warn=True, foreign=True))
     return notes
 
@@ -333,15 +339,6 @@ class Trials:
         """The command that writes down what a person would look at in this trial, before the host goes back."""
         return script(f"sh {facts.WATCH} words", timeout_s=120)
 
-    def panic(self, trial: facts.Trial) -> pstore.Records | None:
-        """What pstore kept since the trial was prepared, if the host has come back from it; None if it cannot be
-        read."""
-        if trial.stage != "returned":
-            return None
-        self.run.read_unknown((pstore.records,))
-        found = self.run.store.known.get(pstore.records)
-        return found if isinstance(found, pstore.Records) else None
-
     def close(self, trial: facts.Trial, why: Sequence[str], work: Work, seen: Sequence[str] = ()) -> Reason:
         """After a trial that ended: the command line of before is in grub.cfg again, the outcome is written down.
         Returns the reason.
@@ -349,16 +346,19 @@ class Trials:
         `why`: why rigwright did not confirm it. `seen`: what the controller saw while it waited for the host.
         What ran before stays the default as long as grub.cfg's own default is something else.
         """
-        ended = reason(trial, why, self.panic(trial), seen)
+        panic = None
+        if trial.stage == "returned":
+            self.run.read_unknown((pstore.records,))
+            panic = self.run.store.known[pstore.records]
+        ended = reason(trial, why, panic if isinstance(panic, pstore.Records) else None, seen)
         boot: facts.Boot = self.run.value(facts.boot)
         tried = _tried(boot)
         undone = self.run.transport.run([script(_UNDO)])[0]
         if undone.code != 0:
             error = one_line(undone.error_text)[:200] or f"exit {undone.code}"
             found = f"the host went back: {ended.text}; its kernel parameters of before cannot be put back ({error})"
-            raise HostError(
-                "reboot", found, f"{DROP_IN} as before", "correct the cause; then run the same command again"
-            )
+            fix = "correct the cause; then run the same command again"
+            raise HostError("reboot", found, f"{DROP_IN} as before", fix)
         if undone.text.strip() == "undone":
             work((update_grub(),))
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -36,7 +36,7 @@ SETTLES_S = 120.0
 """Root may be refused for so long in a boot that stays, until that is an error: a rule of sudo may come from the
 network."""
 GOES_DOWN_S = 150
-"""The longest time in which a host goes down at the end of a boot that is tried: its unit asks twice, then forces it."""
+"""The longest shutdown at the end of a boot that is tried: its unit orders it twice, then forces it."""
 UP_S = 240.0
 """The longest wait for the start of systemd after a boot that stays."""
 

@@ -37,9 +37,12 @@ FACTS: tuple[Fact[Any], ...] = (p2p_record.record, pci.gpus, system.firmware, gp
 SHOWN = 6
 """The number of changes that a warning names."""
 
-_LOCKED = f"umask 022; mkdir -p {STATE} && cd {STATE} && {{ umask 077; exec 9>{LOCK}; umask 022; }} && flock -w 10 9 || exit 1\n"
+_LOCKED = f"""umask 022
+mkdir -p {STATE} && cd {STATE} && {{ umask 077; exec 9>{LOCK}; umask 022; }} && flock -w 10 9 || exit 1
+"""
 _REQUIRE = f"""
-{{ head -c 60000 {REQUIRED} 2>/dev/null | head -n {p2p_record.MOST_LINES - 1}; printf '%s\\n' "$1"; }} >{REQUIRED}.new &&
+{{ head -c 60000 {REQUIRED} 2>/dev/null | head -n {p2p_record.MOST_LINES - 1}
+  printf '%s\\n' "$1"; }} >{REQUIRED}.new &&
   sync {REQUIRED}.new && mv -T {REQUIRED}.new {REQUIRED} && sync .
 """
 _PASS = f"""
