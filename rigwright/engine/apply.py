@@ -119,7 +119,7 @@ class _Application:
         """Applies the steps; yields each that has ended, also the one that failed before its error is raised."""
         pending = list(steps)
         changing = {step.step.key for step in self.preview if step.status in ("pending", "unknown")}
-        announced = self._announced(steps)
+        announced = self._announced_keys(steps)
         while pending:
             self.run.raise_if_stopped()
             # Plans only up to the next step that will change something: that change forgets the facts of later steps.
@@ -135,7 +135,7 @@ class _Application:
                     raise planned.error or HostError(planned.step.name, planned.reason)
             pending = pending[taken:]
 
-    def _announced(self, steps: Sequence[Step]) -> set[str]:
+    def _announced_keys(self, steps: Sequence[Step]) -> set[str]:
         """The keys of the steps whose disruption a person was shown: their own, or a reboot that an earlier change
         leads to."""
         if self.run.options.announced is not None:

@@ -49,7 +49,7 @@ def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages
         job.run.prefetch(required.FACTS)
     if any(step.declared.reboots for step in job.bound.steps):
         job.run.prefetch((*trial.FACTS, next_boot.conditions))
-    steps = trial.announced(
+    steps = trial.with_trial_notes(
         job.run, job.bound.desired.reboot, job.run.planned(job.bound.steps, evaluation.evaluate if evaluation else None)
     )
     for program in own_programs.known(job.run):

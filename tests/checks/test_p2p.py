@@ -231,25 +231,25 @@ def test_which_libraries() -> None:
 def test_wheels_of_a_folder(tmp_path: Path) -> None:
     said: list[str] = []
     path = wheel(tmp_path, "nvidia-x", "1.2.3")
-    found = wheel_copy.given(tmp_path, {"nvidia-x": wanted(path)}, said.append)
+    found = wheel_copy.find(tmp_path, {"nvidia-x": wanted(path)}, said.append)
     assert (found[0].path, found[0].unpacked_bytes, said) == (path, 3, [])
-    wheel_copy.given(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append)
+    wheel_copy.find(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append)
     assert said == [f"{path.name} is not the pinned nvidia-x 1.2.3"]
     newer = [wheel(tmp_path, "nvidia-x", version) for version in ("1.9.0", "1.10.0")]
-    (other,) = wheel_copy.given(tmp_path, {"nvidia-x": Wheel("1.1.0", 1, "0" * 64)}, said.append)
+    (other,) = wheel_copy.find(tmp_path, {"nvidia-x": Wheel("1.1.0", 1, "0" * 64)}, said.append)
     assert (other.version, other.path) == ("1.10.0", newer[1])
     with pytest.raises(wheel_copy.NoWheels, match="is no directory") as caught:
-        wheel_copy.given(tmp_path / "absent", {"nvidia-y": Wheel("2.0", 1, "0" * 64)}, said.append)
+        wheel_copy.find(tmp_path / "absent", {"nvidia-y": Wheel("2.0", 1, "0" * 64)}, said.append)
     assert caught.value.fix == "p2p_wheels in the inventory, or --wheels: fetch, or a directory with nvidia-y 2.0"
     with pytest.raises(wheel_copy.NoWheels, match=r"has no nvidia_y-\*\.whl") as caught:
-        wheel_copy.given(tmp_path, {"nvidia-y": Wheel("2.0", 1, "0" * 64)}, said.append)
+        wheel_copy.find(tmp_path, {"nvidia-y": Wheel("2.0", 1, "0" * 64)}, said.append)
     assert "nvidia-y==2.0" in caught.value.fix
     path.write_bytes(b"PK, cut off")
     with pytest.raises(wheel_copy.NoWheels, match="is no wheel"):
-        wheel_copy.given(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append)
+        wheel_copy.find(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append)
     wheel(tmp_path, "nvidia-x", "1.2.3", inner="nvidia/x/README")
     with pytest.raises(wheel_copy.NoWheels, match="holds no library"):
-        wheel_copy.given(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append)
+        wheel_copy.find(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append)
 
 
 def test_wheels_of_the_lab(tmp_path: Path) -> None:
@@ -278,18 +278,18 @@ def test_wheels_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     said: list[str] = []
-    found = wheel_copy.fetched({"nvidia-x": wanted(path)}, said.append, cache)
+    found = wheel_copy.fetch({"nvidia-x": wanted(path)}, said.append, cache)
     assert found[0].path == cache / path.name
     assert said == [f"fetching nvidia-x 1.2.3, 1 MB, into {cache}"]
     path.unlink()
-    assert wheel_copy.fetched({"nvidia-x": Wheel("1.2.3", 1, found[0].sha256)}, said.append, cache) == found
+    assert wheel_copy.fetch({"nvidia-x": Wheel("1.2.3", 1, found[0].sha256)}, said.append, cache) == found
     assert len(said) == 1
     wheel(index, "nvidia-x", "1.2.3", b"another")
     with pytest.raises(wheel_copy.NoWheels, match=r"cannot be fetched: .*(HASHES|hash)") as caught:
-        wheel_copy.fetched({"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append, cache)
+        wheel_copy.fetch({"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append, cache)
     assert "--wheels DIR" in caught.value.fix
     with pytest.raises(wheel_copy.NoWheels, match="cannot be fetched"):
-        wheel_copy.fetched({"nvidia-z": Wheel("1.0", 1, "0" * 64)}, said.append, cache)
+        wheel_copy.fetch({"nvidia-z": Wheel("1.0", 1, "0" * 64)}, said.append, cache)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_no_way_to_the_index(said: str, why: str) -> None:
 def test_nowhere_to_keep_wheels(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(wheel_copy.NoWheels, match="wheels cannot be kept here") as caught:
-        wheel_copy.fetched({"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, print, tmp_path / "file" / "below")
+        wheel_copy.fetch({"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, print, tmp_path / "file" / "below")
     assert "XDG_CACHE_HOME" in caught.value.fix
 
 
@@ -337,7 +337,7 @@ def test_libraries_are_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     host, said, content = Host(tmp_path / "host"), [], bytes(range(256)) * 100
     path = wheel(tmp_path, "nvidia-x", "1.2.3", content)
     monkeypatch.setattr(wheel_copy, "CHUNK_BYTES", 7000)
-    local = wheel_copy.given(tmp_path, {"nvidia-x": wanted(path)}, said.append)
+    local = wheel_copy.find(tmp_path, {"nvidia-x": wanted(path)}, said.append)
     (folder,) = wheel_copy.copy_missing(host, local, said.append)  # type: ignore[arg-type]
     kept = tmp_path / "host/libraries" / local[0].sha256
     assert folder == f"{wheel_copy.KEPT}/{local[0].sha256}"
@@ -353,10 +353,10 @@ def test_libraries_are_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_another_version_is_kept_as_what_it_is(tmp_path: Path) -> None:
     """Otherwise the next test would use it as the pinned version without a warning."""
     host, path = Host(tmp_path / "host"), wheel(tmp_path, "nvidia-x", "9.9.9")
-    local = wheel_copy.given(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, lambda _: None)
+    local = wheel_copy.find(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, lambda _: None)
     wheel_copy.copy_missing(host, local, lambda _: None)  # type: ignore[arg-type]
     names = ["nvidia-x-1.2.3", "nvidia-x-9.9.9", wanted(path).sha256]
-    assert wheel_copy.kept(host, names)[0] == set(names[1:])  # type: ignore[arg-type]
+    assert wheel_copy.kept_on_host(host, names)[0] == set(names[1:])  # type: ignore[arg-type]
 
 
 def test_a_wheel_is_read_once_for_all_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,15 +371,15 @@ def test_a_wheel_is_read_once_for_all_hosts(tmp_path: Path, monkeypatch: pytest.
     pinned = {"nvidia-x": wanted(path)}
     monkeypatch.setattr(hashlib, "sha256", counted)
     for _ in range(3):
-        assert wheel_copy.given(tmp_path, pinned, print) == wheel_copy.fetched(pinned, print, tmp_path)
+        assert wheel_copy.find(tmp_path, pinned, print) == wheel_copy.fetch(pinned, print, tmp_path)
     assert read == 1
     wheel(tmp_path, "nvidia-x", "1.2.3", b"another one")
-    assert wheel_copy.given(tmp_path, pinned, lambda _: None)[0].sha256 != pinned["nvidia-x"].sha256
+    assert wheel_copy.find(tmp_path, pinned, lambda _: None)[0].sha256 != pinned["nvidia-x"].sha256
 
 
 def test_no_room_and_a_broken_copy(tmp_path: Path) -> None:
     path = wheel(tmp_path, "nvidia-x", "1.2.3")
-    local = wheel_copy.given(tmp_path, {"nvidia-x": wanted(path)}, print)
+    local = wheel_copy.find(tmp_path, {"nvidia-x": wanted(path)}, print)
 
     class Full(Host):
         def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:  # noqa: ARG002

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,13 +20,6 @@ REBOOT = Change("run", "reboot", "driver none is loaded", "a boot with it", rebo
 OTHER = Change("add", "/etc/motd")
 
 
-def _wants(*changes: Change) -> Callable[..., Iterator[Change | Note]]:
-    def function(_facts: Any) -> Iterator[Change | Note]:
-        yield from changes
-
-    return function
-
-
 @operation(reboots=True)
 def rebooted(_facts: Any) -> Iterator[Change | Note]:
     """Stands for the step Reboot."""
@@ -38,7 +31,7 @@ NAME = f"{rebooted.__module__.rpartition('.')[2]}.rebooted"
 
 def step(*changes: Change, operation: str = "a.b", skipped: str = "") -> Step:
     """Returns a step that wants these changes."""
-    return Step(f"{operation} {len(changes)}", operation, _wants(*changes), {}, "play.yml:1", skipped)
+    return Step(f"{operation} {len(changes)}", operation, lambda _facts: iter(changes), {}, "play.yml:1", skipped)
 
 
 def host(**said: str) -> str:

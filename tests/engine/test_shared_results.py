@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rigwright import operations
 from rigwright.core import features
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Result, command
@@ -93,22 +94,13 @@ def test_an_operation_that_reads_the_clock_declares_it() -> None:
     reads = re.compile(r"time\.time\(|\.today\(|\.now\(datetime|datetime\.now\(|os\.environ|random\.")
     for file in files("rigwright/operations/*.py", "rigwright/features/*/operations.py"):
         if reads.search(file.read_text()):
-            prefix = (
-                file.stem
-                if file.parent.name == "operations"
-                else features.prefix(f"rigwright.features.{file.parent.name}")
-            )
+            package = file.parent.name
+            prefix = file.stem if package == "operations" else features.prefix(f"rigwright.features.{package}")
             names = [name for name in plugins.known("operations") if name.startswith(f"{prefix}.")]
-            assert any(plugins.find("operations", name) and _declared(name).momentary for name in names), file
+            assert any((found := operations.declared(name)) and found.momentary for name in names), file
     with_past = {"own_past.py"}
     for file in files("rigwright/checks/*.py", "rigwright/features/*/checks.py"):
         assert not reads.search(file.read_text()) or file.name in with_past, file
-
-
-def _declared(name: str) -> Declaration:
-    from rigwright import operations
-
-    return operations.declared(name) or Declaration()
 
 
 def test_facts_of_a_store_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:

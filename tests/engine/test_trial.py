@@ -428,7 +428,7 @@ def announced(reboot: Reboot | None, **known: Any) -> PlannedStep:
     due = Change("run", "reboot", "iommu=pt not in /proc/cmdline", reboot=True)
     step = Step("Reboot", "reboot.if_needed", lambda _facts: iter((due,)), {}, "play.yml:1")
     changes = (due,) if given.get("due", True) else ()
-    return engine.announced(run, reboot, (PlannedStep(step, "pending" if changes else "ok", changes),))[0]
+    return engine.with_trial_notes(run, reboot, (PlannedStep(step, "pending" if changes else "ok", changes),))[0]
 
 
 RAID = machine(layers="diskfilter mdraid1x")

@@ -24,5 +24,5 @@ def test_the_current_folder_has_no_part_in_fetching(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     folder = Path("cache") if cache == "relative" else tmp_path / "cache"
     with pytest.raises(wheel_copy.NoWheels, match="No matching distribution"):
-        wheel_copy.fetched({"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, print, folder)
+        wheel_copy.fetch({"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, print, folder)
     assert not ran.exists()

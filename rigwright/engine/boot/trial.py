@@ -99,7 +99,7 @@ _OUTCOME = (
 Work = Callable[[Sequence[Command]], None]
 
 
-def announced(run: HostRun, reboot: Reboot | None, steps: tuple[PlannedStep, ...]) -> tuple[PlannedStep, ...]:
+def with_trial_notes(run: HostRun, reboot: Reboot | None, steps: tuple[PlannedStep, ...]) -> tuple[PlannedStep, ...]:
     """The planned steps; the reboot has notes that say whether the new boot is tried, or why not, and how an earlier
     trial ended.
 
@@ -109,10 +109,10 @@ def announced(run: HostRun, reboot: Reboot | None, steps: tuple[PlannedStep, ...
     if place is None:
         return steps
     leads = any(change.reboot or change.leads_to == "reboot" for step in steps for change in step.changes)
-    return (*steps[:place], _announced(run, reboot or Reboot(), steps[place], leads), *steps[place + 1 :])
+    return (*steps[:place], _with_notes(run, reboot or Reboot(), steps[place], leads), *steps[place + 1 :])
 
 
-def _announced(run: HostRun, reboot: Reboot, step: PlannedStep, leads: bool) -> PlannedStep:
+def _with_notes(run: HostRun, reboot: Reboot, step: PlannedStep, leads: bool) -> PlannedStep:
     """The reboot with its notes. `leads`: whether the plan leads to it."""
     notes = _past(run, leads)
     if leads or step.status == "unknown":

@@ -100,19 +100,19 @@ def libraries(run: HostRun, options: NcclTestOptions) -> list[str]:
     needed = libraries.needed(options.quick)
     on_line = run.output_sink(NAME)
     if options.wheels not in ("", "fetch"):
-        local = wheel_copy.given(Path(options.wheels).expanduser(), needed, on_line)
+        local = wheel_copy.find(Path(options.wheels).expanduser(), needed, on_line)
         folders = wheel_copy.copy_missing(run.transport, local, on_line)
         on_line(f"the libraries of {options.wheels} are used")
         return folders
     names = {name: wheel.sha256 if options.wheels else f"{name}-{wheel.version}" for name, wheel in needed.items()}
-    present, free_bytes = wheel_copy.kept(run.transport, list(names.values()))
+    present, free_bytes = wheel_copy.kept_on_host(run.transport, list(names.values()))
     missing = {name: wheel for name, wheel in needed.items() if names[name] not in present}
     if missing and not options.wheels:
         return []
     if missing:
         if run.value(system.simulated):
             raise wheel_copy.NoWheels("a simulated host cannot use NVIDIA's own libraries", f"--wheels {LAB_WHEELS}")
-        wheel_copy.copy(run.transport, wheel_copy.fetched(missing, on_line), free_bytes, on_line)
+        wheel_copy.copy(run.transport, wheel_copy.fetch(missing, on_line), free_bytes, on_line)
     on_line("the pinned libraries are used")
     return [f"{wheel_copy.KEPT}/{name}" for name in names.values()]
 

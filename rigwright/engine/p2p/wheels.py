@@ -36,7 +36,7 @@ _FETCHING, _HASHING = threading.Lock(), threading.Lock()
 
 
 class NoWheels(Exception):
-    """The libraries are not available; the message is the reason, `fix` is what to do."""
+    """The libraries are not available; the message is the reason, `fix` says what to do."""
 
     def __init__(self, why: str, fix: str) -> None:
         super().__init__(why)
@@ -56,31 +56,27 @@ class Local(Struct, frozen=True):
 def cache() -> Path:
     """The folder of fetched wheels on this machine: $XDG_CACHE_HOME/rigwright/wheels, or ~/.cache/rigwright/wheels.
     Raises NoWheels without a home."""
-    given, home = os.environ.get("XDG_CACHE_HOME"), startup.home()
-    if not given and not home:
+    cache_home, home = os.environ.get("XDG_CACHE_HOME"), startup.home()
+    if not cache_home and not home:
         raise NoWheels("wheels cannot be kept here: this user has no home directory", "set HOME, or XDG_CACHE_HOME")
-    return Path(given or f"{home}/.cache") / "rigwright" / "wheels"
+    return Path(cache_home or f"{home}/.cache") / "rigwright" / "wheels"
 
 
-def given(directory: Path, pinned: Mapping[str, Wheel], on_line: Callable[[str], None]) -> list[Local]:
+def find(directory: Path, pinned: Mapping[str, Wheel], on_line: Callable[[str], None]) -> list[Local]:
     """The wheels in a directory of the user. Another version than the pinned one is accepted and reported.
 
     Raises NoWheels.
     """
     if not directory.is_dir():
         names = ", ".join(f"{name} {wheel.version}" for name, wheel in pinned.items())
-        raise NoWheels(
-            f"{directory} is no directory",
-            f"p2p_wheels in the inventory, or --wheels: fetch, or a directory with {names}",
-        )
+        fix = f"p2p_wheels in the inventory, or --wheels: fetch, or a directory with {names}"
+        raise NoWheels(f"{directory} is no directory", fix)
     wheels = []
     for name, wheel in pinned.items():
         stem = name.replace("-", "_")
         paths = list(directory.glob(f"{stem}-*.whl"))
         if not paths:
-            fix = (
-                f"pip download --no-deps --dest {directory} {name}=={wheel.version}, on a machine with internet access"
-            )
+            fix = f"pip download --no-deps --dest {directory} {name}=={wheel.version}, on a machine with internet"
             raise NoWheels(f"{directory} has no {stem}-*.whl", fix)
         local = _local(name, max(paths, key=lambda path: _preference(path, wheel)))
         if local.sha256 != wheel.sha256:
@@ -95,7 +91,7 @@ def _preference(path: Path, wheel: Wheel) -> tuple[bool, list[int]]:
     return version == wheel.version, [int(number) for number in re.findall(r"\d+", version)]
 
 
-def fetched(pinned: Mapping[str, Wheel], on_line: Callable[[str], None], folder: Path | None = None) -> list[Local]:
+def fetch(pinned: Mapping[str, Wheel], on_line: Callable[[str], None], folder: Path | None = None) -> list[Local]:
     """The pinned wheels, from the cache or fetched by pip from its index; every hash is checked. Raises NoWheels."""
     folder = folder or cache()
     with _FETCHING:
@@ -107,7 +103,7 @@ def fetched(pinned: Mapping[str, Wheel], on_line: Callable[[str], None], folder:
                 path = next((path for path in cached if _sha256(path) == wheel.sha256), None)
                 if path is None:
                     on_line(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
-                    path = _fetch(folder, name, wheel, _fetch_elsewhere(pinned))
+                    path = _fetch_wheel(folder, name, wheel, _fetch_elsewhere(pinned))
                 paths[name] = path
         except OSError as error:
             todo = "room and rights there; or XDG_CACHE_HOME=FOLDER before the command"
@@ -115,7 +111,7 @@ def fetched(pinned: Mapping[str, Wheel], on_line: Callable[[str], None], folder:
     return [_local(name, path, pinned[name].sha256) for name, path in paths.items()]
 
 
-def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
+def _fetch_wheel(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
     """Fetches a wheel into the folder; pip checks its hash. Raises NoWheels.
 
     Python looks for pip in its working directory first, so that is a new folder and not the one in which the user is.
@@ -137,7 +133,7 @@ def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
 
 
 def unreached(output: str) -> str:
-    """The reason why pip could not reach its index, from its output; "" when it could. Pip itself only says that no
+    """The reason in pip's output why it could not reach its index, "" without one. Its own error only says that no
     version matches."""
     match = re.search(r"connection broken by '(.*)'|Could not fetch URL \S+: (.*)", output)
     if match is None:
@@ -220,7 +216,7 @@ os.replace(link + ".new", link)
 """
 
 
-def kept(transport: Transport, names: list[str]) -> tuple[set[str], int]:
+def kept_on_host(transport: Transport, names: list[str]) -> tuple[set[str], int]:
     """The names (a sha256, or NAME-VERSION) that a host has completely, and the free bytes on its disk."""
     answer = transport.run([script(_LOOK, KEPT, *names, timeout_s=30)])[0]
     lines = answer.text.split("\n")
@@ -233,7 +229,7 @@ def copy_missing(transport: Transport, local: list[Local], on_line: Callable[[st
 
     Raises NoWheels (no room), HostError, Unreachable.
     """
-    present, free_bytes = kept(transport, [wheel.sha256 for wheel in local])
+    present, free_bytes = kept_on_host(transport, [wheel.sha256 for wheel in local])
     copy(transport, [wheel for wheel in local if wheel.sha256 not in present], free_bytes, on_line)
     return [f"{KEPT}/{wheel.sha256}" for wheel in local]
 
