@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +29,8 @@ from lab.host import cgroups
 from lab.power import switch
 from rigwright import inventory
 from rigwright.core.errors import HostError, RigwrightError
-from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.host_run import HostRun, Options
+from rigwright.engine.playbook import BoundPlaybook
 from rigwright.features.recorder import recorder
 from rigwright.features.recorder.facts import Recording
 from rigwright.fleet import host_job
@@ -189,8 +189,8 @@ def _provisioned(folder: Path) -> HostRun:
     if done.returncode:
         sys.exit(f"error {' '.join(invoke)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     options = Options(time.strftime("%Y%m%d-%H%M%S-bead"))
-    state = RunState(threading.BoundedSemaphore(1))
-    run = host_job.new_run(inventory.read(where).hosts[NAME], options, host_job.no_events, state, None, 0.0)
+    bound = BoundPlaybook(inventory.read(where).hosts[NAME], (), ())
+    run = host_job.prepare([bound], options, host_job.no_events)[0].run
     run.transport.connect()
     return run
 

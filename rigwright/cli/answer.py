@@ -56,8 +56,7 @@ def answer(
 
         print(message(f"error {error}", sys.stderr), file=sys.stderr)
         if target:
-            with contextlib.suppress(UsageError):  # the file cannot be written, and this may be that error
-                _write(options.command, Answer(data=on_error, exit_code=error.exit_code), error, target)
+            write_error(options.command, error, target, on_error)
         return error.exit_code
     except BrokenPipeError:  # the reader of stdout ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -80,6 +79,12 @@ def answered(find: Callable[[Options, Console], Answer | None]) -> Callable[[Opt
 
     command.__annotations__ = {"options": next(iter(find.__annotations__.values())), "return": "int"}
     return command
+
+
+def write_error(command: str, error: RigwrightError, target: str, data: Mapping[str, Any] | None = None) -> None:
+    """Writes the JSON document of a command that an error ended, if it can be written; `data` as in Answer."""
+    with contextlib.suppress(UsageError):  # it may be the error that is to be written
+        _write(command, Answer(data=data, exit_code=error.exit_code), error, target)
 
 
 def _write(command: str, result: Answer, error: RigwrightError | None, target: str) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import MISSING
 from typing import Any
 
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
-from rigwright.cli.execution import execute, run
+from rigwright.cli.execution import execute
 from rigwright.cli.options import CommandOptions
 from rigwright.core.process.program_name import as_typed
 
@@ -19,19 +20,20 @@ class Command(Task[Any]):
     """A command as a task of Invoke: its flags and its help are those of its options."""
 
     def __init__(self, options: type[CommandOptions]) -> None:
-        def body(**given: Any) -> int:
-            return run(options(**given))
+        def body() -> None:
+            """Only the docstring is used: `__call__` runs the command."""
 
-        # The class itself cannot be the body: Invoke copies a body's attributes.
         body.__doc__ = as_typed(options.__doc__ or "")
         self.options = options
         super().__init__(body, name=options.command.rpartition(".")[2], positional=list(options.positional))
 
     def argspec(self, _body: object) -> inspect.Signature:
-        """The options as parameters, with their defaults."""
-        self.options.fields()
-        signature = inspect.signature(self.options.__init__)
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
+        """The options as parameters with their defaults; None for the default of an option that has a type."""
+        typed = {
+            field.name for field in self.options.fields() if field.metadata["type"] and field.default is not MISSING
+        }
+        _, *parameters = inspect.signature(self.options.__init__).parameters.values()
+        return inspect.Signature([each.replace(default=None) if each.name in typed else each for each in parameters])
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """The flags for Invoke's parser. After `COMMAND --help` none is positional, or the parser takes `--help` as its
@@ -49,7 +51,7 @@ class Command(Task[Any]):
         """Runs the command with the flags that were typed. Raises Exit with its code, and with its message, when that
         is not 0."""
         self.times_called += 1
-        code, message = execute(self.options, given, self.body)
+        code, message = execute(self.options, given)
         if code:
             raise Exit(message or None, code)
         return code

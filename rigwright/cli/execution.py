@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from dataclasses import MISSING
 from typing import Any
 
@@ -20,25 +19,16 @@ def run(options: CommandOptions) -> int:
     return getattr(importlib.import_module(module), function)(options) or 0
 
 
-def execute(
-    options: type[CommandOptions], given: dict[str, Any], body: Callable[..., int] | None = None
-) -> tuple[int, str]:
+def execute(options: type[CommandOptions], given: dict[str, Any]) -> tuple[int, str]:
     """Runs a command with the values of its flags; returns its exit code, and the message of an error that is still to
     be shown.
 
     SIGTERM and SIGHUP interrupt it as Ctrl-C does. A text that could not be written, as to a full disk, is an error.
-    `body` gets the values in place of the command.
     """
     try:
-        for field in options.fields():
-            if field.metadata["without_value"] and given.get(field.name) is True:
-                given[field.name] = field.metadata["without_value"]
-            if field.default is MISSING and given.get(field.name) is None:
-                flag, command = f"--{field.name.replace('_', '-')}", options.command
-                fix = f"{program_name()} {command} --help"
-                raise UsageError(command, f"{flag} is missing", f"{flag} with {field.metadata['help']}", fix)
+        made = options_with(options, given)
         with interruption.raised():
-            code: int = body(**given) if body else run(options(**given))
+            code = run(made)
     except RigwrightError as error:
         from rigwright.report.wrapping import message
 
@@ -50,3 +40,23 @@ def execute(
         code = code or 1
     interruption.end_now_if_left_behind(code)
     return code, ""
+
+
+def options_with(options: type[CommandOptions], given: dict[str, Any]) -> CommandOptions:
+    """The options with the values of the flags. Raises UsageError, which is in the JSON document too, if one is
+    wanted."""
+    try:
+        for field in options.fields():
+            if field.metadata["without_value"] and given.get(field.name) is True:
+                given[field.name] = field.metadata["without_value"]
+            if field.default is MISSING and given.get(field.name) is None:
+                flag, command = f"--{field.name.replace('_', '-')}", options.command
+                fix = f"{program_name()} {command} --help"
+                raise UsageError(command, f"{flag} is missing", f"{flag} with {field.metadata['help']}", fix)
+        return options(**given)
+    except UsageError as error:
+        if given.get("json"):
+            from rigwright.cli.answer import write_error
+
+            write_error(options.command, error, given["json"])
+        raise

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from rigwright.cli import runner
-from rigwright.cli.history import parse_time
 from rigwright.cli.options import FleetCheckOptions, FleetOptions
 from rigwright.core.desired import GpuLimits
 from rigwright.core.errors import HistoryError
@@ -50,7 +49,11 @@ FACTS: tuple[Fact[Any], ...] = (
 def fleet_check(options: FleetCheckOptions) -> int:
     """Prints a line for each host and its differences; returns the exit code: 2 for a difference, 3 when a host does
     not answer."""
-    return runner.run(options, lambda _run_id: fleet_command(options, _look_at_all, _check, tags=options.tag_names))
+
+    def act(jobs: list[HostJob], _text: Any) -> None:
+        pool.run_hosts(jobs, _look, last=True, reads=True)
+
+    return runner.run(options, lambda _run_id: fleet_command(options, act, _check, tags=options.tag_names))
 
 
 def fleet_command(
@@ -61,9 +64,7 @@ def fleet_command(
     tags: frozenset[str] = frozenset(),
     checks_only: Callable[[Any], bool] = lambda _host: False,
 ) -> runner.HostCommand:
-    """A command for all hosts that shows no events and continues past hosts with mistakes. Raises UsageError for the
-    time."""
-    since = parse_time(options.since) if options.since else None
+    """A command for all hosts that shows no events and continues past hosts with mistakes."""
     return runner.HostCommand(
         dataclasses.replace(options, host=options.host or "all"),
         act,
@@ -72,12 +73,8 @@ def fleet_command(
         tolerant=True,
         quiet=True,
         checks_only=checks_only,
-        afterwards=lambda jobs, text: afterwards(jobs, text, since),
+        afterwards=lambda jobs, text: afterwards(jobs, text, options.since),
     )
-
-
-def _look_at_all(jobs: list[HostJob], _text: Any) -> None:
-    pool.run_hosts(jobs, _look, last=True, reads=True)
 
 
 def _check(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import re
 from collections.abc import Callable
 
 from rich.console import Console
@@ -12,8 +11,7 @@ from rich.console import Console
 from rigwright import history
 from rigwright.cli import options as cli
 from rigwright.cli.answer import Answer, Options, answered
-from rigwright.core import features, numbers
-from rigwright.core.errors import UsageError
+from rigwright.core import features
 from rigwright.facts.plain import plain
 from rigwright.history import History
 from rigwright.report.labels import as_is
@@ -34,8 +32,7 @@ def _of_history(find: Callable[[Options, History], Answer]) -> Callable[[Options
 @_of_history
 def list_runs(options: cli.HistoryListOptions, past: History) -> Answer:
     """The newest runs."""
-    most = numbers.whole("--limit", options.limit, 0, "runs", expected="a whole number; 0 for all of them")
-    runs = past.runs(most or -1, options.host)
+    runs = past.runs(options.limit or -1, options.host)
     if not runs and options.host:
         past.diff(options.host, datetime.datetime.now(datetime.timezone.utc))  # raises an error with the known hosts
     return Answer(lambda console: table.runs(console, runs), {"runs": [plain(run) for run in runs]})
@@ -51,13 +48,12 @@ def show(options: cli.HistoryShowOptions, past: History) -> Answer:
 @_of_history
 def diff(options: cli.HistoryDiffOptions, past: History) -> Answer:
     """What changed on a host."""
-    since = parse_time(options.since)
-    changes = [*past.diff(options.host, since)]
+    changes = [*past.diff(options.host, options.since)]
     for feature in features.parts("history"):
-        changes += feature.changes(past, past.named(options.host), since)
+        changes += feature.changes(past, past.named(options.host), options.since)
     changes.sort(key=lambda change: change.at)
     data = {"changed": [plain(change) for change in changes]}
-    return Answer(lambda console: table.diff(console, options.host, since, changes), data)
+    return Answer(lambda console: table.diff(console, options.host, options.since, changes), data)
 
 
 @answered
@@ -65,18 +61,3 @@ def set_aside(_options: cli.HistorySetAsideOptions, console: Console) -> None:
     """Renames the history file, so that the next run creates a new one."""
     new = as_is(str(history.set_aside(history.file())))
     console.print(f"It is now {new}; the next run creates a new one.", highlight=False)
-
-
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def parse_time(text: str, now: datetime.datetime | None = None) -> datetime.datetime:
-    """The time of --since: `7d` is seven days ago; also a date, or a date with a time. Raises UsageError."""
-    now = now or datetime.datetime.now().astimezone()
-    span = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
-    try:
-        if span:
-            return now - datetime.timedelta(**{_UNITS[span[2]]: int(span[1])})
-        return datetime.datetime.fromisoformat(text.strip()).astimezone()
-    except (ValueError, OverflowError):
-        raise UsageError("--since", f"'{text}' is no time", "7d, 12h, 30m, 4w, or a date such as 2026-11-14") from None

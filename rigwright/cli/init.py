@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
-import re
 import secrets
 import tempfile
 from collections import Counter
@@ -22,6 +21,7 @@ from rigwright.catalogue.compatibility import check_branch, cuda_ceiling, fit
 from rigwright.catalogue.summary import counted, counted_of, not_described
 from rigwright.cli import host_key, init_draft, init_update
 from rigwright.cli.answer import answered
+from rigwright.cli.option_values import WATTS
 from rigwright.cli.options import InitOptions
 from rigwright.core import lazy_re
 from rigwright.core.control_characters import visible
@@ -73,8 +73,8 @@ def init(options: InitOptions, console: Console) -> None:
     """Adds the machine to the inventory, or shows what changed. Nothing is written when it fails or is interrupted."""
     folder = Path(options.inventory or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
     if folder.is_file():
-        expected = "a directory with hosts.yml, to write host_vars/ beside it"
-        raise UsageError("--inventory", f"{folder} is a file", expected)
+        expected, fix = "a directory with hosts.yml, to write host_vars/ beside it", f"--inventory {folder.parent}"
+        raise UsageError("--inventory", f"{folder} is a file", expected, fix)
     if options.driver and options.driver not in catalogue.branches():
         branches = list(catalogue.branches())
         raise misspelt("--driver", f"unknown driver branch '{options.driver}'", options.driver, branches)
@@ -188,7 +188,7 @@ def _inventory(folder: Path) -> Inventory | None:
 def _free(name: str, known: Inventory | None) -> None:
     """Raises UsageError when a new host cannot have the name: a group has it, or a host with a real address."""
     if name in ("all", "ungrouped", "gpu", *(known.groups if known else ())):
-        raise UsageError("--host", f"'{name}' is a group", "a name that is free, such as servbadge")
+        raise UsageError("--host", f"'{name}' is a group", "a name that is free", "--host servbadge, or another name")
     if known and _has_address(name, known):
         host = known.hosts[name]
         found = f"'{name}' is in the inventory already ({host.where})"
@@ -233,8 +233,7 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
         console.print(f"Nothing was written. To write it: {as_is(todo)}", soft_wrap=True)
         return
     with atomic.alone(folder):
-        watts = _supply_w(options) if options.supply_w else 0
-        files = _changed_files(folder, host, described, comparison, seen, watts)
+        files = _changed_files(folder, host, described, comparison, seen, options.supply_w or 0)
         atomic.change(files, lambda: of_host(inventory.read(folder).hosts[host.name], known.rigs))
     for path in files:
         console.print(f"wrote [bold]{as_is(str(path))}[/]")
@@ -431,15 +430,16 @@ def _variables(options: InitOptions) -> dict[str, Any]:
 def _checked_name(name: str) -> None:
     """Raises UsageError for a text that is no name of a host."""
     if not _NAME.fullmatch(name):
-        expected = "up to 63 letters, digits, . _ and -, such as servbadge"
-        raise UsageError("--host", f"'{name[:80]}' is no name for a host", expected)
+        expected = "up to 63 letters, digits, . _ and -"
+        raise UsageError("--host", f"'{name[:80]}' is no name for a host", expected, "--host servbadge")
 
 
 def _connection_of(address: str) -> dict[str, Any]:
     """The connection variables of an address. Raises UsageError."""
     place = endpoint.parsed(address)
     if place is None:
-        raise UsageError("--address", f"'{address[:80]}' is no address", endpoint.PLACE)
+        found = f"'{address[:80]}' is no address"
+        raise UsageError("--address", found, endpoint.PLACE, "--address ubuntu@192.168.1.20")
     variables = {"ansible_host": place.address, "ansible_user": place.user, "ansible_port": place.port}
     return {name: value for name, value in variables.items() if value}
 
@@ -542,41 +542,20 @@ def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
 
 
 def _supply_w(options: InitOptions) -> int:
-    """The watts of the power supply, from --supply-w or asked for; 0 when not known. Raises UsageError for an invalid
-    --supply-w."""
-    expected = "watts from 50 to 20000, such as 1600"
-    if options.supply_w:
-        if (watts := _watts(options.supply_w)) is None:
-            raise UsageError("--supply-w", f"'{options.supply_w}' are no watts of a power supply", expected)
-        return watts
-    while prompt.on_terminal():
-        text = prompt.answer("How many watts has its power supply? (Enter: not known) ")
-        if (watts := _watts(text or "0")) is not None:
-            return watts
-        print(f"expected: {expected}")
+    """The watts of the power supply, from --supply-w or asked for at a terminal; 0 when not known."""
+    if options.supply_w is not None:
+        return options.supply_w
+    while prompt.on_terminal() and (text := prompt.answer("How many watts has its power supply? (Enter: not known) ")):
+        try:
+            return int(WATTS.value("--supply-w", text))
+        except UsageError as error:
+            print(f"expected: {error.expected}")
     return 0
-
-
-def _watts(text: str) -> int | None:
-    """The number in `1600`, `1600 W` or `1600 watts`; None when it is not 0 or 50 to 20000."""
-    match = re.fullmatch(r"([0-9]{1,6}) *(w|watts?)?", text.strip().lower())
-    watts = int(match[1]) if match else -1
-    return watts if watts == 0 or 50 <= watts <= 20000 else None
 
 
 def offer(address: str, inventory_path: str) -> str:
     """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a
     terminal."""
     name = prompt.answer(f"{address} is not in the inventory. A name to describe it under (Enter: leave it) ")
-    options = InitOptions(
-        host=name,
-        address=address,
-        inventory=inventory_path,
-        rig="",
-        supply_w="",
-        driver="",
-        local=False,
-        update=False,
-        yes=False,
-    )
-    return name if name and init(options) == 0 else ""
+    given: dict[str, Any] = {"host": name, "address": address, "inventory": inventory_path}
+    return name if name and init(InitOptions(**given)) == 0 else ""

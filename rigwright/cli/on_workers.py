@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from rigwright.cli.options import HostsOptions
@@ -35,9 +36,9 @@ from rigwright.report.labels import as_is
 from rigwright.report.lazy_terminal import Output
 
 LEAST, MOST = 50, 200
-"""The hosts of a slice, where its size is computed. Fewer hosts than LEAST are one slice."""
+"""The hosts of a slice without --slice. Fewer hosts than LEAST are one slice."""
 EACH = 2
-"""So many slices are made for each worker, because they take different times."""
+"""The slices for each worker: several, because they take different times."""
 LONGEST_ANSWER = 256 << 20
 """Characters of the answer about a slice."""
 _OWN_OPTIONS = (
@@ -62,7 +63,7 @@ class Slice(Struct, eq=False):
 
 
 def size(hosts: int, workers: int) -> int:
-    """How many hosts a slice has: EACH slices for each worker, within LEAST and MOST."""
+    """The number of hosts of a slice: EACH slices for each worker, within LEAST and MOST."""
     return min(MOST, max(LEAST, -(-hosts // (EACH * max(1, workers)))))
 
 
@@ -75,9 +76,8 @@ def cut(jobs: Sequence[HostJob], most: int, will_reboot: Callable[[HostJob], boo
 class Slices:
     """Gives the hosts of a command to workers.
 
-    `looked_up`: the facts of which the command looks earlier values up. `yes`: whether --yes was typed. `question`:
-    what the command asks before it changes hosts, "" for nothing. `finished`: the hosts whose command did not ask, so
-    that nothing is left to do.
+    `looked_up`: the facts of which the command reads earlier values. `yes`: whether --yes was typed. `question`: the
+    question of the command before it changes hosts, or "". `finished`: the hosts with nothing left to do.
     """
 
     def __init__(
@@ -118,16 +118,15 @@ class Slices:
         *,
         yes: bool = True,
     ) -> None:
-        """Lets the workers run the command on those of the hosts that have no error, and shows what it says.
+        """Lets the workers run the command on the hosts that have no error, and shows its text.
 
-        `on_end` is called when the answer about a host is there. No further host begins once `too_many` is true of the
-        number of failed hosts. Raises KeyboardInterrupt after Ctrl-C; the second one does not wait for hosts that have
-        begun.
+        `on_end` is called with each host that has an answer. Once `too_many` is true of the number of failed hosts, no
+        further host begins. Raises KeyboardInterrupt after Ctrl-C; a second one does not wait for hosts at work.
         """
         able = [job for job in jobs if job.report.error is None and self._may_be_sent(job)]
         if not able:
             return
-        most = int(self.options.slice or 0) or size(len(able), self.workers.count)
+        most = self.options.slice or size(len(able), self.workers.count)
         parts = cut(able, most, lambda job: yes and bool(_disrupting(job, only_reboots=True)))
         try:
             with able[0].stage([job.host.name for job in able]):
@@ -143,7 +142,7 @@ class Slices:
                     self.output.text.plain(line)
 
     def _answers(self, parts: Sequence[Slice], yes: bool, too_many: Callable[[int], bool]) -> Iterator[Slice]:
-        """Gives out the slices, and yields each whose answer is in the reports of its hosts."""
+        """Gives out the slices; yields each one when its answer is in the reports of its hosts."""
         run = parts[0].jobs[0].run.options.run_id
         queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         waiting, given, signals, stopped = list(parts), list[Slice](), 0, False
@@ -155,7 +154,7 @@ class Slices:
             waiting.remove(part)
             given.append(part)
             future = self.workers.submit(run_slice, run, self._order(part, yes))
-            future.add_done_callback(lambda done: queue.put(("answer", (part, _result(done)))))
+            future.add_done_callback(lambda done: queue.put(("answer", (part, done))))
 
         with (
             interruption.handled(lambda number: queue.put(("signal", number))),
@@ -178,7 +177,7 @@ class Slices:
                     yield what[0]
                 elif self.workers.lost:
                     for part in [*given, *waiting]:
-                        self._read(part, ConnectionError(self.workers.lost), stopped=False)
+                        self._read(part, None, stopped=False)
                         yield part
                     given, waiting = [], []
                 if signals > 1:
@@ -194,9 +193,10 @@ class Slices:
 
     def _next(self, waiting: Sequence[Slice], given: Sequence[Slice]) -> Slice | None:
         """The next slice that the workers have a thread for. Slices whose hosts will reboot come one at a time."""
+        if len(given) >= self.workers.threads:
+            return None
         one_reboots = any(part.reboots for part in given)
-        able = (part for part in waiting if not (part.reboots and one_reboots))
-        return next(able, None) if len(given) < self.workers.threads else None
+        return next((part for part in waiting if not (part.reboots and one_reboots)), None)
 
     def _may_be_sent(self, job: HostJob) -> bool:
         """Whether its work needs no secret; else that is the error of the host."""
@@ -238,7 +238,7 @@ class Slices:
             "digests": {job.host.name: rollout.digest(job.bound) for job in part.jobs},
             "announced": {job.host.name: _disrupting(job) for job in part.jobs} if yes else None,
         }
-        return json.dumps(order, allow_nan=False)
+        return json.dumps(order, allow_nan=False, default=str)
 
     def _show(self, event: object, jobs: dict[str, HostJob]) -> str:
         """Shows an event of a host; returns the name of a host that has failed, else "". Another text is left out."""
@@ -252,18 +252,24 @@ class Slices:
         self.connected |= {shown.host} if isinstance(shown, events.Connected) else set()
         return shown.host if isinstance(shown, events.HostFinished) and shown.outcome == "failed" else ""
 
-    def _read(self, part: Slice, answer: str | BaseException, *, stopped: bool) -> None:
-        """Gives a slice its text and its hosts their reports. What is no report is the error of its host."""
+    def _read(self, part: Slice, future: Any, *, stopped: bool) -> None:
+        """Gives a slice its text and its hosts their reports, from the future of Dask; None if the scheduler is lost.
+        A host without a valid report gets an error."""
         document: dict[str, Any] = {}
         problem = ""
         try:
-            document = _document(answer)
+            if future is None:
+                raise ConnectionError(self.workers.lost)
+            document = _document(str(future.result()))
         except BaseException as error:
             problem = f"the worker that had it gave no answer that can be used ({type(error).__name__}: {error})"
         more, stopped_by = document.get("slice", {}), document.get("error") or {}
         for job in part.jobs:
             name = job.host.name
-            found = problem or _why_not(document)
+            error = document.get("error") or {}
+            words = [one_line(str(error.get(key, "")))[:500] for key in ("where", "found") if error.get(key)]
+            says = f"the worker says: {': '.join(words)}" if words else "the worker's answer is no report of this host"
+            found = problem or says
             if name in document.get("hosts", {}):
                 try:
                     job.report = json_document.read_host(
@@ -284,23 +290,11 @@ class Slices:
         part.text = more.get("text", "")[:LONGEST_TEXT]
 
 
-def _result(future: Any) -> str | BaseException:
-    """What a future of Dask returned or raised."""
-    try:
-        return str(future.result())
-    except BaseException as error:
-        return error
-
-
-def _document(answer: str | BaseException) -> dict[str, Any]:
-    """The document of a worker. Raises ValueError for another text, and the error of a worker without an answer."""
-    if isinstance(answer, BaseException):
-        raise answer
+def _document(answer: str) -> dict[str, Any]:
+    """The document of a worker. Raises ValueError for another text."""
     if len(answer) > LONGEST_ANSWER:
         raise ValueError(f"{len(answer) >> 20} MiB of text, more than {LONGEST_ANSWER >> 20} MiB")
-    if re.search(r"(?<!\\)(?:\\\\)*\\u[dD][89a-fA-F]", answer):
-        raise ValueError("a text with half a character")
-    document = json.loads(answer, parse_constant=_no_number)
+    document = msgspec.json.decode(answer)
     if isinstance(document, dict) and isinstance(document.get("failed"), str):
         raise ValueError(f"the worker could not do the work: {one_line(document['failed'])[:500]}")
     if not isinstance(document, dict) or not all(isinstance(document.get(key), dict) for key in ("hosts", "slice")):
@@ -309,17 +303,6 @@ def _document(answer: str | BaseException) -> dict[str, Any]:
     if kinds != {"text": str, "exit_codes": dict, "lost": str} or not isinstance(document["error"], (dict, type(None))):
         raise ValueError("no result of a slice")
     return document
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no finite number")
-
-
-def _why_not(document: dict[str, Any]) -> str:
-    """Why a worker has no report about a host."""
-    error = document.get("error") or {}
-    words = [one_line(str(error.get(key, "")))[:500] for key in ("where", "found") if error.get(key)]
-    return f"the worker says: {': '.join(words)}" if words else "the worker's answer is no report of this host"
 
 
 def _disrupting(job: HostJob, only_reboots: bool = False) -> list[str]:

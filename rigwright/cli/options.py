@@ -8,12 +8,14 @@ for all classes at each start would take a sixth of the processor time of `invok
 
 from __future__ import annotations
 
+import datetime
 import keyword
 from dataclasses import Field, dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rigwright.core.errors import UsageError
+from rigwright.cli import option_values as values
+from rigwright.cli.option_values import OptionType
+from rigwright.core.process import program_name
 
 if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
@@ -26,11 +28,11 @@ else:
 REQUIRED: Any = object()
 
 
-def option(text: str, default: Any = "", without_value: str = "") -> Any:
+def option(text: str, default: Any = "", without_value: str = "", type: OptionType | None = None) -> Any:
     """A dataclass field with its help text. `without_value` is the value when the flag is typed alone; such a flag
-    needs no value."""
-    shown = f"{text} (default: {default})" if default and isinstance(default, str) else text
-    metadata = {"help": shown, "without_value": without_value}
+    needs no value. `type` converts the text that was typed; without one the value is that text."""
+    named = default is not REQUIRED and default and (type or isinstance(default, str))
+    metadata = {"help": f"{text} (default: {default})" if named else text, "without_value": without_value, "type": type}
     return field(metadata=metadata) if default is REQUIRED else field(default=default, metadata=metadata)
 
 
@@ -63,11 +65,22 @@ class CommandOptions:
         cls.function = function or f"{module}:{name}"
         cls.positional = positional
         cls.changes_hosts = changes_hosts
+        if command:
+            program_name.COMMANDS.add(command)
 
     def __new__(cls, **_given: Any) -> Self:
         """An instance, before __init__."""
         cls.fields()
         return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Converts the texts of options that have a type; an empty text is the default. Raises UsageError."""
+        for each in self.fields():
+            if type := each.metadata["type"]:
+                value = getattr(self, each.name)
+                value = each.default if value in ("", None) else value
+                flag = each.name.upper() if each.name in self.positional else f"--{each.name.replace('_', '-')}"
+                setattr(self, each.name, type.value(flag, value) if value and isinstance(value, str) else value)
 
     @classmethod
     def fields(cls) -> tuple[Field[Any], ...]:
@@ -108,7 +121,11 @@ class HostsOptions(InventoryOptions, JsonOptions):
         "connect to the hosts from the workers of a Dask scheduler, tls://SCHEDULER:8786 (default: from this machine)"
     )
     insecure: bool = option("accept tcp:// for --executor: neither encrypted nor authenticated", False)
-    slice: str = option("for --executor: how many hosts a worker gets at a time (default: 50 to 200)")
+    slice: int | None = option(
+        "for --executor: how many hosts a worker gets at a time (default: 50 to 200)",
+        None,
+        type=values.count("hosts", example=100),
+    )
 
 
 class PlaybookOptions(HostsOptions):
@@ -130,22 +147,16 @@ class StepsOptions(PlaybookOptions):
         return frozenset(word.strip() for word in self.tags.split(",") if word.strip())
 
 
-class WheelsOptions(PlaybookOptions):
-    """For commands that may copy libraries for the peer-to-peer test."""
+class WheelsOptions(CommandOptions):
+    """For commands that may copy libraries to measure with."""
 
     wheels: str = option(
-        "where the libraries of the peer-to-peer test come from when a host has none:"
-        " fetch (pip), a directory with the wheels, or none"
+        "where the libraries of the test come from when a host has none: fetch (pip), a directory with the wheels, or none",
+        type=values.WHEELS,
     )
 
-    def check_wheels(self) -> None:
-        """Raises UsageError for a value of --wheels that is no source of wheels."""
-        if self.wheels not in ("", "fetch", "none") and not Path(self.wheels).expanduser().is_dir():
-            expected = "a directory with wheels, fetch, or none"
-            raise UsageError("--wheels", f"{self.wheels} is not a directory", expected)
 
-
-class ReportOptions(WheelsOptions):
+class ReportOptions(WheelsOptions, PlaybookOptions):
     """For commands that write a report page and may copy libraries for the peer-to-peer test."""
 
     html: str = option("write the report page to FILE: one HTML file that needs no other files")
@@ -164,7 +175,11 @@ class FleetOptions(PlaybookOptions):
 
     host: str | None = option("a host, a group or a pattern of the inventory (default: all)", None)
     playbook: str = option("the playbook that they are compared with (default: playbooks/provision.yml)")
-    since: str = option("compare with the state at this time: 7d, 12h, a date (default: the last verified state)")
+    since: datetime.datetime | None = option(
+        "compare with the state at this time: 7d, 12h, a date (default: the last verified state)",
+        None,
+        type=values.TIME,
+    )
 
 
 class ProvisionOptions(StepsOptions, ReportOptions, command="provision", changes_hosts=True):
@@ -184,10 +199,16 @@ class ProvisionOptions(StepsOptions, ReportOptions, command="provision", changes
 
     yes: bool = option("make the changes without asking", False)
     disrupt: bool = option("also make changes that the plan did not announce or that interrupt GPU work", False)
-    serial: str = option("size of the batches, in hosts or percent; the last size repeats: 1,10%,100%")
-    max_fail: str = option("stop when more hosts than this have failed (default with --serial: 0)")
+    serial: tuple[str, ...] = option(
+        "size of the batches, in hosts or percent; the last size repeats: 1,10%,100%", (), type=values.BATCH_SIZES
+    )
+    max_fail: int | None = option(
+        "stop when more hosts than this have failed (default with --serial: 0)", None, type=values.count("hosts", 0)
+    )
     resume: bool = option("continue the last rollout that stopped, with its hosts, playbook and inventory", False)
-    reboots: str = option("how many hosts may reboot at the same time (default: 1)")
+    reboots: int | None = option(
+        "how many hosts may reboot at the same time (default: 1)", None, type=values.count("hosts")
+    )
 
 
 class PlanOptions(StepsOptions, command="plan"):
@@ -293,7 +314,9 @@ class InitOptions(CommandOptions, command="init"):
     address: str = option("USER@HOST or USER@HOST:PORT; none for a host of the inventory (default: asked for)")
     inventory: str = option("the directory of the inventory (default: $RIGWRIGHT_INVENTORY, then ./inventory)")
     rig: str = option("the rig of the catalogue, when several have the same GPUs")
-    supply_w: str = option("watts of the power supply, when no rig of the catalogue matches and one is drafted")
+    supply_w: int | None = option(
+        "watts of the power supply, when no rig of the catalogue matches and one is drafted", None, type=values.WATTS
+    )
     driver: str = option("the driver branch, such as 580 (default: one that all its GPUs run)")
     local: bool = option("the machine is this one", False)
     update: bool = option("write the changed GPUs of a host of the inventory into its files", False)
@@ -348,7 +371,7 @@ class HistoryListOptions(JsonOptions, command="history.list", function="rigwrigh
     """
 
     host: str = option("only runs on this host")
-    limit: str = option("how many; 0 for all", "20")
+    limit: int = option("how many; 0 for all", 20, type=values.count("runs", 0))
 
 
 class HistoryShowOptions(
@@ -373,7 +396,7 @@ class HistoryDiffOptions(
     """
 
     host: str = option("the name of a host in the recorded runs", REQUIRED)
-    since: str = option("7d, 12h, 30m, 4w, or a date such as 2026-11-14", "7d")
+    since: datetime.datetime = option("7d, 12h, 30m, 4w, or a date such as 2026-11-14", "7d", type=values.TIME)
 
 
 class HistorySetAsideOptions(CommandOptions, command="history.set-aside", function="rigwright.cli.history:set_aside"):

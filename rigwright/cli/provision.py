@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
+from rigwright.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rigwright.engine.report import HostReport
@@ -20,7 +25,6 @@ def provision(options: ProvisionOptions) -> int:
 
     def prepare(run_id: str) -> runner.HostCommand:
         counted, rolling = _rollout(options, run_id)
-        options.check_wheels()
 
         def act(jobs: list[Any], text: Any) -> None:
             from rigwright.cli import provision_hosts
@@ -39,7 +43,7 @@ def provision(options: ProvisionOptions) -> int:
             runner.playbook(counted.playbook, "provision"),
             counted.tag_names,
             options.disrupt,
-            rolling.state.reboots if rolling else int(options.reboots or 1),
+            rolling.state.reboots if rolling else options.reboots or 1,
             restart=restart_words(options.command, options.yes),
             rollout=rolling,
             by_workers=by_workers,
@@ -62,11 +66,51 @@ def _hint_at_training(jobs: list[HostJob], text: Any, playbook: str) -> None:
 def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
     """The options that count and the rollout that they ask for, None when the hosts are provisioned at once. Raises
     UsageError."""
-    if not any((options.reboots, options.max_fail, options.resume, options.serial, options.executor)):
+    if options.resume:
+        return _resumed(options, run_id)
+    if not options.serial and options.max_fail is None and not options.executor:
         return options, None
-    from rigwright.cli import rollout_options
+    from rigwright.fleet.rollout import Rolling, Rollout
 
-    return rollout_options.rollout(options, run_id)
+    inventory = str(runner.inventory_path(options.inventory).resolve())
+    playbook = str(runner.playbook(options.playbook, "provision").resolve())
+    most = 0 if options.max_fail is None and options.serial else options.max_fail
+    subject = (inventory, playbook, options.host or "", options.tags)
+    state = Rollout(run_id, *subject, most, options.reboots or 1, (), runs=(run_id,))
+    return options, Rolling(state, options.serial or ("100%",))
+
+
+def _resumed(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling]:
+    """The options of the rollout that stopped last. Raises UsageError when other options contradict them."""
+    from rigwright.fleet import journal
+    from rigwright.fleet.rollout import Rolling
+
+    if options.serial:
+        found, expected = "keeps the batches of the rollout that stopped", "--resume without --serial"
+        raise UsageError(
+            "--resume", found, expected, "leave --serial out; or leave --resume out to begin a new rollout"
+        )
+    state = journal.stopped()
+    playbook = options.playbook and str(runner.playbook(options.playbook, "provision").resolve())
+    for option, typed, old in (
+        ("--inventory", options.inventory and str(Path(options.inventory).resolve()), state.inventory),
+        ("--playbook", playbook, state.playbook),
+        ("--host", options.host, state.host),
+        ("--tags", options.tags, state.tags),
+    ):
+        if typed and typed != old:
+            found = f"the rollout that stopped (run {state.run}) was of {option} {old or 'without'}, not {typed}"
+            todo = f"leave {option} out; or begin a new rollout: --serial in place of --resume"
+            raise UsageError("--resume", found, "the options of the same rollout", todo)
+    state = replace(
+        state,
+        runs=(*state.runs, run_id),
+        max_fail=state.max_fail if options.max_fail is None else options.max_fail,
+        reboots=options.reboots or state.reboots,
+    )
+    hosts = ",".join(state.hosts)
+    same = dataclasses.replace(options, inventory=state.inventory, playbook=state.playbook, host=hosts, tags=state.tags)
+    return same, Rolling(state)
 
 
 def restart_words(command: str, yes: bool) -> tuple[str, ...]:

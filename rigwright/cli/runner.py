@@ -7,7 +7,8 @@ import datetime
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from msgspec import Struct
 
 from rigwright.cli import slice_command
 from rigwright.cli.options import HostsOptions
-from rigwright.core import host_ranges, numbers, run_ids
+from rigwright.core import host_ranges, run_ids
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
 from rigwright.core.files import shipped_files
 from rigwright.core.process import interruption, prompt
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from rigwright.cli.on_workers import Slices
+    from rigwright.engine.playbook import BoundPlaybook
     from rigwright.engine.report import HostReport
     from rigwright.fleet.dask_workers import Workers
     from rigwright.fleet.host_job import HostJob
@@ -37,15 +39,10 @@ if TYPE_CHECKING:
     from rigwright.ssh.transport import Transport
 
 SWITCH_S = 0.001
-"""So often the threads take turns while they connect and this one imports: a login needs little time, but many
-turns."""
+"""The threads take turns this often while they connect and this one imports: a login needs many short turns."""
 
 Act = Callable[[list[Any], Any], None]
 """What a command does with its connected hosts; it writes to the text output."""
-
-
-def _nothing(_jobs: list[Any], _text: Any) -> None:
-    """Does nothing."""
 
 
 def _by_workers(jobs: list[Any], _text: Any, slices: Slices) -> None:
@@ -84,7 +81,7 @@ class HostCommand(Struct, frozen=True):
     checks_only: Callable[[Any], bool] = lambda _host: False
     rollout: Rolling | None = None
     before_connecting: Callable[[Any, Sequence[Any]], object] = lambda _inventory, _bound: None
-    afterwards: Act = _nothing
+    afterwards: Act = lambda _jobs, _text: None
     by_workers: Callable[[list[Any], Any, Slices], None] = _by_workers
     looked_up: tuple[str, ...] = ()
     exit_code: Callable[[HostReport], int] = attrgetter("exit_code")
@@ -123,7 +120,9 @@ def run(
         elif interrupted and not slice_command.here:
             _show_interruption(options.changes_hosts, jobs, command.rollout if command else None, output.text)
         reports = [job.report for job in jobs]
-        metadata = json_document.RunMetadata(started, *(_files_read(command) if command else ()))
+        playbook = short(command.playbook) if command and command.playbook else ""
+        inventory = short(inventory_path(command.options.inventory)) if command else ""
+        metadata = json_document.RunMetadata(started, playbook, inventory)
         document = json_document.document(options.command, run_id, code, error, reports, metadata)
         if slice_command.here:
             slice_command.here.end(document, jobs)
@@ -134,11 +133,6 @@ def run(
             output_files.record(document, output)
         failed = output_files.write(document, files or output_files.Files.of(options), output)
     return code or failed
-
-
-def _files_read(command: HostCommand) -> tuple[str, str]:
-    """The playbook ("" without one) and the inventory of a command."""
-    return short(command.playbook) if command.playbook else "", short(inventory_path(command.options.inventory))
 
 
 def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rolling | None, text: Any) -> None:
@@ -154,7 +148,9 @@ def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rollin
         not_attempted = "not attempted" if job.report.status == "not_attempted" else "done"
         kinds["not done" if job.report.error else not_attempted].append(job.host.name)
     errors = [(job.host.name, job.report.error) for job in jobs if job.report.error]
-    text.errors([(name, Interrupted(error.where, error.found) if _same(error) else error) for name, error in errors])
+    # An interruption without an expected value has the fix of the whole run, which is shown once.
+    same = [(name, isinstance(error, Interrupted) and not error.expected, error) for name, error in errors]
+    text.errors([(name, Interrupted(error.where, error.found) if of_run else error) for name, of_run, error in same])
     text.line("\n[bold]interrupted[/]")
     for kind, names in kinds.items():
         if names:
@@ -166,72 +162,93 @@ def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rollin
     text.line(f"  fix: {resume or 'run the same command again; it continues from there'}")
 
 
-def _same(error: RigwrightError) -> bool:
-    """Whether the fix of a host is that of the whole run, which is shown once."""
-    return isinstance(error, Interrupted) and not error.expected
-
-
 def _workers(options: HostsOptions) -> AbstractContextManager[Workers | None]:
     """The workers of --executor; None when this process connects to the hosts. Raises UsageError, Unreachable."""
-    for option, given in (("--slice", options.slice), ("--insecure", options.insecure)):
-        if given and not options.executor:
-            words = option if given is True else f"{option} {given}"
-            scheme = "tcp" if given is True else "tls"
+    for option, words in (("--slice", f"--slice {options.slice}"), ("--insecure", "--insecure")):
+        if getattr(options, option[2:]) and not options.executor:
+            scheme = "tcp" if option == "--insecure" else "tls"
             fix = f"--executor {scheme}://SCHEDULER:8786 {words}; to connect from this machine, leave {option} out"
-            raise UsageError(option, "is for --executor, which is not given", "both, or neither", fix)
+            raise UsageError(option, "is for --executor, which is not given", f"{option} with --executor", fix)
     if not options.executor:
         return nullcontext()
     from rigwright.fleet import dask_workers
 
-    if options.slice:
-        numbers.whole("--slice", options.slice, 1, "hosts", fix="--slice 100, or leave it out")
     return dask_workers.connected(options.executor, options.insecure)
 
 
 def _run(command: HostCommand, run_id: str, jobs: list[HostJob], output: Output, files: Files | None) -> int:
     """Connects to the hosts and lets the command act; `jobs` has one for each host, also after an error."""
     inventory, hosts = _hosts(command)
-    begun = _begun(command, run_id, hosts)  # what is imported from here on is imported while they connect
+    begun = _begun(command, run_id, hosts)
     try:
+        # These modules are imported while the hosts connect.
+        from rigwright.engine import playbook as playbooks
+        from rigwright.fleet import actions, pool, shared_identity
         from rigwright.report import output_files
 
         output_files.require_writable(files or output_files.Files.of(command.options))
         with _workers(command.options) as workers:
-            return _run_on(command, run_id, inventory, hosts, begun, jobs, output, workers)
+            checks_only = frozenset(each.name for each in hosts if command.checks_only(each))
+            bound, refused = playbooks.bind_all(
+                command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only
+            )
+            bound = command.rollout.to_do(bound) if command.rollout else bound
+            refused |= slice_command.here.refused(bound) if slice_command.here else {}
+            command.before_connecting(inventory, bound)
+            output.inventory, output.many = short(inventory.path), len(bound) > 1
+            jobs.extend(_jobs(command, run_id, bound, output, begun))
+            pool.refuse(jobs, refused)
+            try:
+                if workers is not None:
+                    from rigwright.cli.on_workers import Slices
+
+                    slices = Slices(command.options, command.playbook, command.looked_up, inventory, workers, output)
+                    command.by_workers(jobs, output.text, slices)
+                else:
+                    if len(jobs) <= pool.MOST_OPEN:
+                        load = partial(_load, jobs, output)
+                        pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=load, reads=True)
+                    else:  # the first action connects
+                        _load(jobs, output)
+                        for job in jobs:
+                            job.to_connect = True
+                    command.act(jobs, output.text)
+                if slice_command.here is None:
+                    _record_commands_of_reads(jobs, command)
+                    command.afterwards(jobs, output.text)
+                    for message in shared_identity.name_shared(jobs):
+                        output.text.warn(message)
+            finally:
+                pool.close(jobs)
     finally:
         for transport in begun.values() if not jobs else ():
             transport.abandon()
+    if not slice_command.here:
+        lab = shipped_files.CHECKOUT / ".lab" / "inventory"
+        failed = [(job.host, job.report.error) for job in jobs if job.report.error is not None]
+        output.text.errors([(host.name, with_hint(error, host, lab)) for host, error in failed])
+    codes = {command.exit_code(job.report) for job in jobs}
+    return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
 
 
-def _run_on(
+def _jobs(
     command: HostCommand,
     run_id: str,
-    inventory: Inventory,
-    hosts: Sequence[Host],
-    begun: Mapping[str, Transport],
-    jobs: list[HostJob],
+    bound: Sequence[BoundPlaybook],
     output: Output,
-    workers: Workers | None,
-) -> int:
-    """As _run. `begun`: the transports that have begun to connect."""
-    from rigwright.engine import playbook as playbooks
+    begun: Mapping[str, Transport],
+) -> list[HostJob]:
+    """The jobs of these hosts. `begun`: the transports that have begun to connect."""
     from rigwright.engine.host_run import Options
-    from rigwright.fleet import host_job, pool, shared_identity
-
-    checks_only = frozenset(each.name for each in hosts if command.checks_only(each))
-    bound, refused = playbooks.bind_all(command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only)
-    bound = command.rollout.to_do(bound) if command.rollout else bound
-    order = slice_command.here.order if slice_command.here else None
-    refused |= slice_command.here.refused(bound) if slice_command.here else {}
-    command.before_connecting(inventory, bound)
-    output.inventory, output.many = short(inventory.path), len(bound) > 1
+    from rigwright.fleet import host_job
 
     def password(host_name: str) -> str:
         with output.text.paused():
             return prompt.password(host_name)
 
-    ask_password = password if prompt.on_terminal() and sys.stderr.isatty() else None
-    run_options = Options(
+    here = slice_command.here
+    order = here.order if here else None
+    options = Options(
         run_id,
         command.disrupt,
         reboots=order["reboots"] if order else command.reboots,
@@ -241,52 +258,20 @@ def _run_on(
         earlier_runs=tuple(order["runs"]) if order else command.rollout.state.runs[:-1] if command.rollout else (),
         announced=order["announced"] if order else None,
     )
-    stage: host_job.Stage = nullcontext if command.watch else output.stage
-    sink = slice_command.here.tell if slice_command.here else output.progress if command.quiet else output.event
-    jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, stage, begun))
-    pool.refuse(jobs, refused)
+    ask_password = password if prompt.on_terminal() and sys.stderr.isatty() else None
+    sink = here.tell if here else output.progress if command.quiet else output.event
+    jobs = host_job.prepare(bound, options, sink, ask_password, nullcontext if command.watch else output.stage, begun)
     if order:
         jobs[0].run.state.lost = order["lost"]
-
-    def load() -> None:
-        """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""
-        host_job.load_recorded(jobs)
-        output.text  # noqa: B018
-
-    try:
-        if workers is not None:
-            from rigwright.cli.on_workers import Slices
-
-            slices = Slices(command.options, command.playbook, command.looked_up, inventory, workers, output)
-            command.by_workers(jobs, output.text, slices)
-        else:
-            _act(command, jobs, load, output)
-        if slice_command.here is None:
-            command.afterwards(jobs, output.text)
-            for message in shared_identity.name_shared(jobs):
-                output.text.warn(message)
-    finally:
-        pool.close(jobs)
-    lab = shipped_files.CHECKOUT / ".lab" / "inventory"
-    failed = [(job.host, job.report.error) for job in jobs if job.report.error is not None and not slice_command.here]
-    output.text.errors([(host.name, with_hint(error, host, lab)) for host, error in failed])
-    codes = {command.exit_code(job.report) for job in jobs}
-    return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
+    return jobs
 
 
-def _act(command: HostCommand, jobs: list[HostJob], load: Callable[[], None], output: Output) -> None:
-    """Connects to the hosts and lets the command act on them. `load`: what is done while they answer."""
-    from rigwright.fleet import actions, pool
+def _load(jobs: Sequence[HostJob], output: Output) -> None:
+    """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""
+    from rigwright.fleet import host_job
 
-    if len(jobs) <= pool.MOST_OPEN:
-        pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=load, reads=True)
-    else:  # the first action connects
-        load()
-        for job in jobs:
-            job.to_connect = True
-    command.act(jobs, output.text)
-    if slice_command.here is None:
-        _record_what_was_asked(jobs, command)
+    host_job.load_recorded(jobs)
+    output.text  # noqa: B018
 
 
 def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
@@ -326,7 +311,7 @@ def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str
     return begun
 
 
-def _record_what_was_asked(jobs: Sequence[HostJob], command: HostCommand) -> None:
+def _record_commands_of_reads(jobs: Sequence[HostJob], command: HostCommand) -> None:
     """Records with which commands each host was read, where the run read it to its end."""
     from rigwright.engine import read_ahead
 
@@ -354,16 +339,11 @@ def _require_alone(hosts: Sequence[Host], options: HostsOptions) -> None:
         raise UsageError("--host", found, "one name for this machine", f"--host {name}")
     if options.changes_hosts and len(hosts) > 1:
         found = f"{name} is this machine, whose reboot would end the run of the other {len(hosts) - 1}"
-        raise UsageError(
-            "--host",
-            found,
-            f"{name} alone, or the others",
-            f"--host '{options.host or 'all'}:!{name}', then --host {name}",
-        )
+        fix = f"--host '{options.host or 'all'}:!{name}', then --host {name}"
+        raise UsageError("--host", found, f"{name} alone, or the others", fix)
     if options.executor:
-        raise UsageError(
-            "--executor", f"{name} is this machine, and workers are others", f"--host {name} without --executor"
-        )
+        found, expected = f"{name} is this machine, and workers are others", f"--host {name} without --executor"
+        raise UsageError("--executor", found, expected, "leave --executor out")
 
 
 def _name_of_address(address: str, inventory: str) -> str:
@@ -392,26 +372,20 @@ def with_hint(error: RigwrightError, host: Host, lab: Path) -> RigwrightError:
 
     `lab` is where the inventory of the lab would be.
     """
-    from rigwright import inventory
-
     if not isinstance(error, Unreachable):
         return error
-    if _is_example(host.address):
-        error.fix = f"{host.address} is an address for examples ({host.where}); invoke init describes a machine of yours; delete that host if it is none"
+    import ipaddress
+
+    from rigwright import inventory
+
+    with suppress(ValueError):  # the address is a name
+        if any(ipaddress.ip_address(host.address) in ipaddress.ip_network(net) for net in _EXAMPLES):
+            error.fix = f"{host.address} is an address for examples ({host.where}); invoke init describes a machine of yours; delete that host if it is none"
     in_lab = inventory.read(lab).hosts.get(host.name) if (lab / "hosts.yml").is_file() else None
     if in_lab is not None and in_lab.address != host.address:
         hint = f"the lab has a host of that name: add --inventory {short(lab)}"
         error.fix = f"{error.fix}; {hint}" if error.fix else hint
     return error
-
-
-def _is_example(address: str) -> bool:
-    import ipaddress
-
-    try:
-        return any(ipaddress.ip_address(address) in ipaddress.ip_network(net) for net in _EXAMPLES)
-    except ValueError:  # a name
-        return False
 
 
 def consent(yes: bool, question: str) -> None:

@@ -1,4 +1,4 @@
-"""What a worker of `--executor` does: it runs the ordinary command on a slice of the hosts, in a process of its own.
+"""A worker of `--executor`: it runs the ordinary command on a slice of the hosts, in a process of its own.
 
 The process reads its order from stdin, as one line of JSON. After another line it begins no further host. The end of
 stdin counts as Ctrl-C, so the process also ends when its worker is killed. It writes its events and then its document
@@ -38,6 +38,7 @@ CONSENT = "consent"
 LONGEST_TEXT = 1 << 20
 """Characters of the text of a slice; of a longer one the end is left out."""
 WATCH_S = 2.0
+"""The seconds between two looks at whether the task is still wanted."""
 _PROGRAM = (
     "import sys; sys.path = [path for path in sys.path if path];"  # without the current folder, which `-c` adds
     "from rigwright.cli import slice_command; slice_command.main()"
@@ -47,34 +48,30 @@ _children: dict[str, list[subprocess.Popen[str]]] = {}
 
 
 class SliceOrder(TypedDict):
-    """What a worker is to do. It has no secret."""
+    """The work of a slice, without secrets.
+
+    `command`: MODULE:CLASS of the options. `options`: an inventory and a playbook among `files` mean the worker's copy.
+    `files`: by path the texts of the inventory, playbooks, templates and rigs. `machines`: rows of the history. `runs`:
+    the run, and before it the runs that it continues, whose leases are taken over. `reboots`: the most hosts that may
+    reboot at a time. `lost`: a host that did not come back from a reboot, or "". `digests`: of the steps and checks of
+    each host. `announced`: by host the steps whose disruption a person was shown; None: nobody was shown a plan.
+    """
 
     command: str
-    """MODULE:CLASS of the options of the command."""
     options: dict[str, Any]
-    """The options of the command. An inventory and a playbook that are among `files` mean the worker's copy."""
     files: dict[str, str]
-    """The texts of the inventory with the variables of these hosts, playbooks, templates and rigs, by their paths."""
     machines: dict[str, list[list[Any]]]
-    """Rows of the history."""
     runs: list[str]
-    """The run, and before it the runs that it continues. Their leases, and those of an earlier attempt, are taken
-    over."""
     reboots: int
-    """How many of the hosts may reboot at a time."""
     lost: str
-    """A host that did not come back from a reboot, "" for none."""
     digests: dict[str, str]
-    """Of the steps and checks of each host, by its name."""
     announced: dict[str, list[str]] | None
-    """By host the steps whose disruption a person was shown; None: nobody was shown a plan."""
 
 
 def run_slice(run: str, order: str) -> str:
     """Runs the command of an order in a process of its own; returns its document as JSON text.
 
-    Called by Dask in a thread of the worker. After an error it returns a text too, because an exception would be
-    pickled.
+    Dask calls it in a thread of the worker. It returns a text after an error too: Dask would pickle an exception.
     """
     try:
         return _document(run, order)
@@ -134,7 +131,7 @@ def stop(run: str, how: str) -> None:
 class SliceCommand:
     """The command of an order in this process, with copies of the controller's files below `place`.
 
-    `text`: what the command says to a person. `feed`: where its events and its document go.
+    `text`: the text of the command for a person. `feed`: the stream for its events and its document.
     """
 
     def __init__(self, order: SliceOrder, place: Path, feed: IO[str]) -> None:
@@ -170,11 +167,10 @@ class SliceCommand:
 
     def tell(self, event: Event) -> None:
         """Passes an event to the controller. Lines of output stay in the document."""
-        kind = type(event).__name__
-        if kind == "OutputLine":
-            return
-        values = {name: value for name, value in asdict(event).items() if isinstance(value, (str, float))}
-        self._write([kind, values])
+        if (kind := type(event).__name__) != "OutputLine":
+            self._write(
+                [kind, {name: value for name, value in asdict(event).items() if isinstance(value, (str, float))}]
+            )
 
     def _write(self, value: object) -> None:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False).replace(str(self.place), "")
@@ -197,17 +193,16 @@ class SliceCommand:
         from rigwright.fleet import rollout
 
         found = "its steps and checks are others on the worker: a condition needs a secret, or a file that was not sent"
+        fix = "run this host without --executor"
         return {
-            one.host.name: HostError(one.host.name, found, "the same steps", "run this host without --executor")
-            for one in bound
-            if rollout.digest(one, str(self.place)) != self.order["digests"][one.host.name]
+            playbook.host.name: HostError(playbook.host.name, found, "the same steps", fix)
+            for playbook in bound
+            if rollout.digest(playbook, str(self.place)) != self.order["digests"][playbook.host.name]
         }
 
     def end(self, document: dict[str, Any], jobs: Sequence[HostJob]) -> None:
-        """Sends the document of the command, with what it does not say.
-
-        That is the text, the exit code of each host with an error, and a host that did not come back from a reboot.
-        """
+        """Sends the document of the command with its text, the exit code of each host with an error, and a host that
+        did not come back from a reboot."""
         codes = {job.host.name: job.report.error.exit_code for job in jobs if job.report.error}
         lost = jobs[0].run.state.lost if jobs else ""
         text = self.text.getvalue()[:LONGEST_TEXT]

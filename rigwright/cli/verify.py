@@ -42,17 +42,21 @@ def never_provisioned(host: Host, playbook: str) -> bool:
 
 def _require_sense(options: VerifyOptions) -> None:
     """Raises UsageError for options that contradict each other."""
-    if options.watch and (options.json or options.html):
-        raise UsageError("--watch", "a watch has no end, so --json and --html are never written", "one of them")
-    if options.watch and options.executor:
-        raise UsageError("--watch", "connects from this machine, and --executor from others", "one of them")
-    if options.quick and "p2p" in options.tag_names:
-        raise UsageError("--quick", "skips the peer-to-peer test, and --tags asks for it", "one of them")
-    options.check_wheels()
-    if options.nccl_tests and "p2p" not in options.tag_names:
-        raise UsageError("--nccl-tests", "belongs to the peer-to-peer test in full", "--tags p2p --nccl-tests")
-    if options.nccl_tests and options.watch:
-        raise UsageError("--watch", "only looks, and --nccl-tests runs programs", "one of them")
+    full = "p2p" in options.tag_names
+    for wrong, flag, found, expected, fix in (
+        (options.watch and (options.json or options.html), "--watch",
+         "a watch has no end, so --json and --html are never written", "--watch alone", "leave --json and --html out"),
+        (options.watch and options.executor, "--watch", "connects from this machine, and --executor from others",
+         "--watch or --executor", "leave --executor out"),
+        (options.quick and full, "--quick", "skips the peer-to-peer test, and --tags p2p runs it",
+         "--quick or --tags p2p", "leave --quick out"),
+        (options.nccl_tests and not full, "--nccl-tests", "belongs to the peer-to-peer test in full",
+         "--tags p2p --nccl-tests", "add --tags p2p"),
+        (options.nccl_tests and options.watch, "--watch", "only reads, and --nccl-tests runs programs",
+         "--watch or --nccl-tests", "leave --watch out"),
+    ):  # fmt: skip
+        if wrong:
+            raise UsageError(flag, found, expected, fix)
 
 
 def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions) -> None:

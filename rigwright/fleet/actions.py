@@ -1,5 +1,4 @@
-"""The actions of a run on one host: connect, plan, apply, test, check and describe. Each yields the results of its
-stages."""
+"""The actions of a run on one host: connect, plan, apply, test, check, describe. Each yields the results of stages."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Stages = Generator[HostResult, None, R]
-"""Yields the results of stages and returns what the next stage needs of them."""
+"""Yields the results of stages; returns the result that the next stage needs."""
 
 
 def connect_host(job: HostJob) -> Iterator[HostResult]:
@@ -38,8 +37,8 @@ def connect_host(job: HostJob) -> Iterator[HostResult]:
 
 
 def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages[PlanResult]:
-    """Plans all steps; steps that fail are part of the result. So is a required test. Programs of rigwright
-    at work are noted. The facts of the `evaluation` of checks are read in the same rounds."""
+    """Plans all steps; the result also has steps that fail, and a required test. Notes programs of rigwright
+    at work. The facts for the `evaluation` of checks are read in the same rounds."""
     from rigwright.engine import lease, own_programs
     from rigwright.engine.boot import trial
     from rigwright.engine.p2p import required
@@ -63,25 +62,24 @@ def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages
 def plan_or_fail(
     job: HostJob, describe: bool = False, checks: bool = False, unproved: bool = False
 ) -> Iterator[HostResult]:
-    """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that
-    fails, with `describe` after the description of the machine. `checks`: on a host that an earlier run has proved, the
-    facts of the checks are read along, so that a run without changes needs no round trip of its own for them; with
-    `unproved` on every host."""
+    """Plans all steps, and notes what is new about the machine. Raises the error of the first step that fails, with
+    `describe` after the description of the machine.
+
+    `checks`: reads the facts of the checks in the same rounds, on a host that an earlier run has proved, with `unproved`
+    on every host; a run without changes then needs no further round trip.
+    """
     from rigwright.engine import identity, rollback
     from rigwright.engine.boot import continuation
 
     def stages() -> Iterator[HostResult]:
         proved = checks and (unproved or job.run.earlier is not None)
         result = yield from plan_host(job, _evaluation(job, NcclTestResult(), describe) if proved else None)
-        if (
-            job.host.is_this_machine
-            and not continuation.continues()
-            and (text := continuation.message(continuation.state(job.run)))
-        ):
-            job.tell(Note(job.host.name, text))
-        for finding in identity.findings(job.run):
-            job.tell(Note(job.host.name, f"{finding.seen} ({finding.cause}): {finding.fix}"))
-        if result.pending and (text := rollback.unended(job.run, job.bound)):
+        notes = [f"{finding.seen} ({finding.cause}): {finding.fix}" for finding in identity.findings(job.run)]
+        if job.host.is_this_machine and not continuation.continues():
+            notes = [continuation.message(continuation.state(job.run)), *notes]
+        if result.pending:
+            notes.append(rollback.unended(job.run, job.bound))
+        for text in filter(None, notes):
             job.tell(Note(job.host.name, text))
         for step in result.steps:
             if step.error is not None:
@@ -105,9 +103,9 @@ def apply_host(job: HostJob) -> Stages[ApplyResult]:
 
 
 def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[HostResult]:
-    """Applies the plan of the report, runs the peer-to-peer test where it is required, and the checks.
+    """Applies the plan of the report, runs the peer-to-peer test if it is required, and the checks.
 
-    `wheels`: as in NcclTestOptions, "" for what the inventory says. `describe`: the description of the machine, too.
+    `wheels`: as in NcclTestOptions; "": as the inventory says. `describe`: adds the description of the machine.
     """
 
     def stages() -> Iterator[HostResult]:
@@ -118,18 +116,25 @@ def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterato
 
 
 def prove_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[HostResult]:
-    """Runs the peer-to-peer test where it is required, and the checks; the machine as they find it becomes the
+    """Runs the peer-to-peer test if it is required, and the checks; the machine as they find it becomes the
     baseline."""
-    test = yield from _required_test(job, wheels)
+    from rigwright.engine import identity, verify
+
+    tested = yield from _required_test(job, wheels)
     job.tell(ActivityStarted(job.host.name, "checking"))
-    yield from _check(job, test, describe)
+    evaluation = _evaluation(job, tested, describe)
+    checked = (*evaluation.findings(), *tested.not_run)
+    required_tests = _settled(job, tested, checked)
+    if evaluation.checks or tested.not_run or required_tests:
+        findings = ranked((*identity.findings(job.run), *checked, *required_tests))
+        yield CheckResult(findings, verify.baseline(job.run, findings, accept=True), required_tests)
 
 
 def verify_host(
     job: HostJob, test: NcclTestOptions | None = None, programs: Programs | None = None, describe: bool = False
 ) -> Iterator[HostResult]:
     """Plans the steps, runs the requested tests, and the checks. A step that is not ok is a finding."""
-    yield from described(job, _verify(job, test, programs, describe), describe)
+    return described(job, _verify(job, test, programs, describe), describe)
 
 
 def _verify(
@@ -156,23 +161,11 @@ def _verify(
     yield CheckResult(findings, verify.baseline(job.run, findings, accept=False), required_tests)
 
 
-def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[HostResult]:
-    """Runs the checks after changes; the machine as they find it becomes the baseline."""
-    from rigwright.engine import identity, verify
-
-    evaluation = _evaluation(job, tested, describe)
-    checked = (*evaluation.findings(), *tested.not_run)
-    required_tests = _settled(job, tested, checked)
-    if evaluation.checks or tested.not_run or required_tests:
-        findings = ranked((*identity.findings(job.run), *checked, *required_tests))
-        yield CheckResult(findings, verify.baseline(job.run, findings, accept=True), required_tests)
-
-
 def _settled(
     job: HostJob, tested: NcclTestResult, checked: Sequence[Finding], only_required: bool = False
 ) -> tuple[Finding, ...]:
-    """Records a passed test on the host, with `only_required` if it was required; the warning about a test that is still
-    required."""
+    """Records a passed test on the host, with `only_required` only a required test; returns the warning about a test that
+    is still required."""
     from rigwright.engine.p2p import required
 
     settles = tested.document and not (only_required and not required.findings(job.run, job.bound))
@@ -181,8 +174,7 @@ def _settled(
 
 
 def _evaluation(job: HostJob, tested: NcclTestResult, describe: bool) -> CheckEvaluation:
-    """The evaluation of the checks that this run can answer; the facts of the description are read along with
-    theirs."""
+    """The evaluation of the checks that this run can answer; `describe`: with the facts of the description."""
     from rigwright.engine import machine, verify
 
     checks = verify.answerable(job.bound.checks, job.run, tested=tested.document is not None)
@@ -205,8 +197,7 @@ def _test(job: HostJob, options: NcclTestOptions) -> Stages[NcclTestResult]:
 
 
 def _required_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
-    """Runs the peer-to-peer test if it is required, because of this run or an earlier one, unless no libraries are to
-    be copied (`none`)."""
+    """Runs the peer-to-peer test if it is required, unless no libraries may be copied (`none`)."""
     from rigwright.engine.p2p import required
 
     if not required.findings(job.run, job.bound):
@@ -220,8 +211,7 @@ def _required_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
 
 
 def source_of_wheels(job: HostJob, given: str) -> str:
-    """The source of the test's libraries: the given one, or for AS_THE_INVENTORY_SAYS that of the inventory's
-    variable."""
+    """The source of the test's libraries: the given one, or that of the inventory for AS_THE_INVENTORY_SAYS."""
     from rigwright.engine.p2p import nccl_test
 
     return given if given != nccl_test.AS_THE_INVENTORY_SAYS else job.bound.desired.p2p_wheels or "fetch"
@@ -243,14 +233,14 @@ def plan_limits(job: HostJob, show: bool) -> Iterator[HostResult]:
     from rigwright.engine import limits
 
     job.run.prefetch(limits.FACTS)
-    yield from _followed(plan_or_fail(job), partial(limits.read, job.run, job.bound), always=show)
+    return _followed(plan_or_fail(job), partial(limits.read, job.run, job.bound), always=show)
 
 
 def apply_limits(job: HostJob) -> Iterator[HostResult]:
     """Applies the plan of the report; the table of limits follows, also when a change fails."""
     from rigwright.engine import limits
 
-    yield from _followed(apply_host(job), partial(limits.read, job.run, job.bound))
+    return _followed(apply_host(job), partial(limits.read, job.run, job.bound))
 
 
 def described(

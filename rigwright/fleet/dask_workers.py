@@ -32,14 +32,13 @@ _TEXTS_ONLY = ["msgpack"]
 
 
 def check(address: str, insecure: bool = False) -> None:
-    """Raises UsageError when this is not the address of a scheduler, and for tcp:// without `insecure`."""
+    """Raises UsageError for a text that is not the address of a scheduler, and for tcp:// without `insecure`."""
     if not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", address):
         found = f"'{address}' is no address of a Dask scheduler"
         raise UsageError("--executor", found, "tls://HOST:PORT, or tcp://HOST:PORT", "dask scheduler says its own")
     if insecure and address.startswith("tls"):
-        raise UsageError(
-            "--insecure", f"is for tcp://, and {address} is encrypted", "one of them", "leave --insecure out"
-        )
+        found = f"is for tcp://, and {address} is encrypted"
+        raise UsageError("--insecure", found, "tls:// without --insecure", "leave --insecure out")
     if not insecure and address.startswith("tcp"):
         found = f"{address} has no TLS: whoever reaches it can run programs on the workers and here"
         fix = f"{_CERTIFICATES}; or add --insecure, in a network whose every machine you trust"
@@ -48,10 +47,10 @@ def check(address: str, insecure: bool = False) -> None:
 
 @contextmanager
 def connected(address: str, insecure: bool = False) -> Iterator[Workers]:
-    """The workers of a scheduler, which is not changed or stopped. Dask gives the work of a lost worker to another one.
+    """The workers of a scheduler. Dask gives the work of a lost worker to another one.
 
-    `insecure`: over tcp://, without TLS. Raises UsageError (no Dask, no certificate, no
-    worker, a worker with another rigwright) and Unreachable (no scheduler answers).
+    `insecure`: over tcp://, without TLS. Raises UsageError (no Dask, no certificate, no worker, a worker with another
+    rigwright) and Unreachable (no scheduler answers).
     """
     check(address, insecure)
     try:
@@ -63,16 +62,10 @@ def connected(address: str, insecure: bool = False) -> Iterator[Workers]:
 
     config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"})  # an order of 200 hosts has some 10 MB
     security = None if insecure else _security()
+    texts = {"serializers": _TEXTS_ONLY, "deserializers": _TEXTS_ONLY}
+    make: Any = Client  # has no annotations
     try:
-        make: Any = Client  # has no annotations
-        client = make(
-            address,
-            timeout=CONNECT_S,
-            set_as_default=False,
-            security=security,
-            serializers=_TEXTS_ONLY,
-            deserializers=_TEXTS_ONLY,
-        )
+        client = make(address, timeout=CONNECT_S, set_as_default=False, security=security, **texts)
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         found = f"no Dask scheduler answers within {CONNECT_S} s ({type(error).__name__})"
         fix = "dask scheduler, on that machine"
@@ -98,9 +91,8 @@ def _security() -> Any:
         for key, name in _TLS.items():
             file = getattr(security, key)
             if file and "\n" not in file and not os.access(file, os.R_OK):
-                raise UsageError(
-                    "--executor", f"{file}, which {name} names, cannot be read", "a PEM file", _CERTIFICATES
-                )
+                found = f"{file}, which {name} names, cannot be read"
+                raise UsageError("--executor", found, "a PEM file", _CERTIFICATES)
         security.get_connection_args("client")
     except (OSError, ValueError, TypeError) as error:  # ssl.SSLError is an OSError
         found = f"the certificates of tls:// cannot be used ({type(error).__name__}: {error})"
@@ -131,44 +123,43 @@ def _require_same(address: str, client: Any) -> None:
     if not workers:
         todo = f"dask worker {address} --nthreads 2, where rigwright is installed"
         raise UsageError("--executor", f"the scheduler {address} has no worker", "a worker at least", todo)
+    expected, fix = "workers with the same rigwright as this machine", "look at the workers' logs"
     try:
         hashes = client.run(sources, on_error="ignore")
     except Exception as error:
         found = f"a worker gives no answer that can be read about its version ({type(error).__name__})"
-        fix = "look at the workers' logs"
-        raise UsageError("--executor", found, "workers with the same rigwright", fix) from None
+        raise UsageError("--executor", found, expected, fix) from None
     for worker in workers:
         if hashes.get(worker) != sources():
-            problem = "it has another" if worker in hashes else "it has none that answers"
-            found = f"the worker {worker} must have the same rigwright as this machine, and {problem}"
-            fix = "install this one there, restart the worker"
-            raise UsageError("--executor", found, "one version everywhere", fix)
+            problem = "has another rigwright" if worker in hashes else "has no rigwright that answers"
+            fix = "install this rigwright there, then restart the worker"
+            raise UsageError("--executor", f"the worker {worker} {problem}", expected, fix)
 
 
 class Workers:
-    """The workers of a client. `count`: how many there are; `threads`: how many slices they handle at a time.
+    """The workers of a client: their `count`, and the number of `threads`, each for one slice at a time.
 
-    `lost`: why no answer can come any more, "" as long as one can. All are looked up every POLL_S seconds.
+    `lost`: why no answer can come any more, or "". All three are updated every POLL_S seconds.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self.count, self.threads, self.lost = 0, 0, ""
-        self._look_up()
-        threading.Thread(target=self._keep_looking, daemon=True).start()
+        self._update()
+        threading.Thread(target=self._keep_updating, daemon=True).start()
 
-    def _look_up(self) -> None:
+    def _update(self) -> None:
         try:
             threads = self._client.nthreads()
             self.count, self.threads = len(threads), sum(threads.values())
         except Exception as error:  # Dask raises several types when its scheduler is gone
             self.lost = f"the scheduler is gone ({type(error).__name__})"
 
-    def _keep_looking(self) -> None:
+    def _keep_updating(self) -> None:
         no_worker_s = 0.0
         while not self.lost:
             time.sleep(POLL_S)
-            self._look_up()
+            self._update()
             no_worker_s = 0.0 if self.count else no_worker_s + POLL_S
             if no_worker_s > NO_WORKER_S:
                 self.lost = f"no worker has been there for {NO_WORKER_S:g} s"
@@ -178,7 +169,7 @@ class Workers:
         return self._client.submit(function, *arguments, pure=False)
 
     def call_all(self, function: Callable[..., object], *arguments: str) -> None:
-        """Calls a function on every worker, beside its work, and does not wait for that."""
+        """Calls a function on every worker, beside its work, without waiting for the end of the call."""
 
         def call() -> None:
             with suppress(Exception):  # the scheduler is gone: `lost` says so

@@ -1,5 +1,4 @@
-"""Differences in a fleet: of each machine from its past and its peers, and of the place of every GPU. Works on recorded
-facts."""
+"""Differences in a fleet: of each machine from its past and its peers, and of the place of every GPU."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ Gpus = Sequence[Mapping[str, Any]]
 
 
 class Machine(Struct, frozen=True):
-    """A machine that answered: its facts by name as JSON types, and those of an earlier run ({} without one).
+    """A machine that answered: its facts by name as JSON types, and those of an earlier run, or {}.
 
-    `groups`: of the inventory, the nearest last. `held`: the GPU values that its playbook sets; the plan compares them,
+    `groups`: of the inventory, the nearest last. `held`: the GPU values that its playbook sets. The plan compares them,
     so they are not compared with the past and the peers.
     """
 
@@ -35,12 +34,9 @@ class Machine(Struct, frozen=True):
     held: frozenset[str] = frozenset()
 
 
-def _finding(
-    kind: Literal["past", "peers", "gpus"], subject: str, seen: str, expected: str, cause: str = ""
-) -> Finding:
+def _finding(kind: str, subject: str, seen: str, expected: str, cause: str = "") -> Finding:
     source: Literal["past", "peers"] = "peers" if kind == "peers" else "past"
-    check = f"fleet.{kind}"
-    return Finding(subject, "fail", seen or "nothing", expected or "nothing", cause, "", source, check=check)
+    return Finding(subject, "fail", seen or "nothing", expected or "nothing", cause, "", source, check=f"fleet.{kind}")
 
 
 class Place(Struct, frozen=True):
@@ -54,8 +50,7 @@ class Place(Struct, frozen=True):
 
 
 def placed(machines: Sequence[Machine], known: Mapping[str, Place]) -> Findings:
-    """GPUs that moved, are new, are missing or were replaced since an earlier run, and those that two host names have
-    at once.
+    """GPUs that moved, are new, missing or replaced since an earlier run, and GPUs that two host names have at once.
 
     `known`: by UUID, the last recorded place of a GPU, also on machines that did not answer.
     """
@@ -125,7 +120,7 @@ _MOMENTARY = ("index", "lost", "bus_id")
 
 
 def past(machine: Machine) -> list[Finding]:
-    """The facts of a machine that changed; `placed` finds GPUs that were added or removed."""
+    """The facts of a machine that changed. `placed` finds the GPUs that were added or removed."""
     findings = []
     for name, title in _TITLES.items():
         if name in machine.facts and name in machine.before:
@@ -140,7 +135,7 @@ def past(machine: Machine) -> list[Finding]:
 
 
 def _both(gpus: Gpus, others: Gpus, held: Collection[str]) -> dict[str, dict[str, Any]]:
-    """The GPUs that are in both, by short UUID, without momentary values and those that the playbook sets."""
+    """The GPUs in both, by short UUID, without momentary values and those that the playbook sets."""
     other_uuids = {gpu["uuid"] for gpu in others}
     return {
         gpu["uuid"][:SHORT_UUID]: {key: gpu[key] for key in gpu if key not in (*_MOMENTARY, "uuid", *held)}
@@ -165,7 +160,7 @@ def peers(machines: Sequence[Machine]) -> Findings:
 
 
 def _odd_machines(group: str, members: Sequence[Machine]) -> Iterator[tuple[str, Finding]]:
-    """Each machine that differs from most of the comparable machines of the group."""
+    """Each machine that differs from most comparable machines of the group."""
     for trait, kind_of, value_of in _TRAITS:
         kinds: dict[Hashable, dict[Any, str]] = defaultdict(dict)
         for machine in members:
@@ -187,8 +182,7 @@ def _grouped(machines: Sequence[Machine]) -> dict[str, set[str]]:
 
 
 def _odd(kinds: Mapping[Hashable, Mapping[Any, str]]) -> Iterator[tuple[Any, str, str, str]]:
-    """Of each kind the keys whose value differs from that of the majority, with the value, that of the majority and its
-    share."""
+    """For each kind the keys whose value is not that of the majority: key, value, value of the majority, its share."""
     for values in kinds.values():
         common, count = Counter(values.values()).most_common(1)[0]
         if len(values) >= ENOUGH and 2 * count > len(values):
@@ -236,13 +230,12 @@ _TRAITS: tuple[tuple[str, Callable[[Machine], Hashable], Callable[[Machine], str
     ("processors", _board, _text("system.cpu")),
     ("memory GiB", _board, _text("machine.machine", "memory_gib")),
 )
-"""Each trait with two functions of a machine: the key of the machines that are compared (none when empty), and the
-value."""
+"""Each trait with two functions of a machine: the key of comparable machines (empty: not compared), and the value."""
 
 
 def _odd_gpus(group: str, members: Sequence[Machine]) -> Iterator[tuple[str, Finding]]:
-    """Each GPU whose limits (where no playbook sets them) or VBIOS differ from most GPUs of its model in the group; a
-    VBIOS is compared within the same maker."""
+    """Each GPU whose limits or VBIOS differ from most GPUs of its model in the group, without limits that a playbook
+    sets; a VBIOS is compared within the same maker."""
     for trait, fact, alike in _GPU_TRAITS:
         kinds: dict[Hashable, dict[Any, str]] = defaultdict(dict)
         gpus = {gpu["uuid"]: (machine, gpu) for machine in members for gpu in machine.facts.get(fact) or ()}

@@ -26,8 +26,6 @@ from rigwright.ssh.transport import Transport
 
 Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """A context that shows the progress of the hosts with these names."""
-
-
 _AGAIN = "run the same command again; it continues from there"
 
 
@@ -66,7 +64,7 @@ class HostJob(Struct):
 
 
 HostAction = Callable[[HostJob], Iterable[HostResult]]
-"""What is done with one host: yields the result of each stage, and raises the error that stops it."""
+"""An action on one host: yields the result of each stage, and raises the error that stops it."""
 
 
 def prepare(
@@ -77,8 +75,8 @@ def prepare(
     stage: Stage = nullcontext,
     begun: Mapping[str, Transport] | None = None,
 ) -> list[HostJob]:
-    """The jobs of a run; nothing is connected yet but `begun`. A password is asked for once per host, for one host at a
-    time."""
+    """The jobs of a run, not connected; `begun`: by host a transport that has begun to connect. A password is asked for
+    once per host, one host at a time."""
     state = RunState(threading.BoundedSemaphore(options.reboots))
     passwords: dict[str, Secret] = {}
     asking = threading.Lock()
@@ -89,32 +87,29 @@ def prepare(
                 passwords[name] = Secret(ask_password(name))
         return passwords[name].reveal()
 
-    emit, asker = _tolerant(emit), ask if ask_password else None
-    since = time.monotonic()
-    runs = [
-        new_run(playbook.host, options, emit, state, asker, since, (begun or {}).get(playbook.host.name))
-        for playbook in bound
-    ]
-    return [
-        HostJob(playbook, run, HostReport(playbook.host), emit, stage)
-        for playbook, run in zip(bound, runs, strict=True)
-    ]
-
-
-def _tolerant(show: EventSink) -> EventSink:
-    """Shows events until that fails once. A display must not end the work on a host, or falsify its report."""
     failed = threading.Event()
 
     def tell(event: Event) -> None:
+        """Shows events until that fails once: a display must not end the work on a host, or falsify its report."""
         if failed.is_set():
             return
         try:
-            show(event)
+            emit(event)
         except (Exception, SystemExit) as error:
             failed.set()
             unexpected(event.host, error)
 
-    return tell
+    asker, since, environment = ask if ask_password else None, time.monotonic(), run_owner.environment(options.run_id)
+    jobs = []
+    for playbook in bound:
+        host = playbook.host
+        transport = (begun or {}).get(host.name) or open_transport.open_transport(
+            host, environment, asker, options.root
+        )
+        transport.ask_password = asker
+        run = HostRun(host, transport, options, tell, state, since)
+        jobs.append(HostJob(playbook, run, HostReport(host), tell, stage))
+    return jobs
 
 
 def load_recorded(jobs: Sequence[HostJob]) -> None:
@@ -135,23 +130,6 @@ def connect(job: HostJob) -> ConnectResult:
     began = time.monotonic()
     reboot_order.connect(job.run, job.tell)
     return ConnectResult(time.monotonic() - began)
-
-
-def new_run(
-    host: Host,
-    options: Options,
-    emit: EventSink,
-    state: RunState,
-    ask_password: Callable[[str], str] | None,
-    since: float,
-    begun: Transport | None = None,
-) -> HostRun:
-    """The run of a host, with a transport that is not connected yet, or with one that has begun to connect."""
-    transport = begun or open_transport.open_transport(
-        host, run_owner.environment(options.run_id), ask_password, options.root
-    )
-    transport.ask_password = ask_password
-    return HostRun(host, transport, options, emit, state, since)
 
 
 def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostReport:

@@ -1,11 +1,9 @@
-"""The journal of rollouts: which hosts of a rollout are done, also when this process, a worker or the scheduler is
-killed.
+"""The journal of rollouts, from which `provision --resume` continues, also after this process, a worker or the scheduler
+was killed.
 
 It is an SQLite file of the state directory. A rollout is written before its first change, and each host before its work
-is given out and when it has ended. So `provision --resume` knows what is left. A host that had ended without an entry
+is given out and when it has ended, with the hash of its plan (`rollout.digest`). A host that had ended without an entry
 is planned again by the next run, which finds nothing to do.
-
-An entry of a host has the hash of its plan (`rollout.digest`).
 """
 
 from __future__ import annotations
@@ -18,12 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct, field
+
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
 from rigwright.core.files import state_dir
 from rigwright.core.files.sqlite import Kind
 from rigwright.engine import run_owner
-from rigwright.fleet.rollout import Rollout
 
 TABLES = (
     """CREATE TABLE rollout (run TEXT PRIMARY KEY, began REAL NOT NULL, runs TEXT NOT NULL, inventory TEXT NOT NULL, playbook TEXT NOT NULL,
@@ -31,8 +30,35 @@ TABLES = (
     """CREATE TABLE host (rollout TEXT NOT NULL REFERENCES rollout (run) ON DELETE CASCADE, position INTEGER NOT NULL, name TEXT NOT NULL,
        batch INTEGER, state TEXT NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (rollout, name)) WITHOUT ROWID""",
 )
-"""`runs` is a JSON list: the run that began the rollout, then those that continued it. `controller`: the process that
-works on it, "" for none (`run_owner.owner`). `batch` is NULL for a host that needed no change."""
+"""`runs`: a JSON list of the run that began the rollout and those that continued it. `controller`: the process that works
+on it (`run_owner.owner`), or "". `batch` is NULL for a host that needed no change."""
+
+
+class Rollout(Struct, frozen=True):
+    """A rollout: its files, its hosts in batches, and the hosts that are done.
+
+    `run`: the run that began it; `runs`: that one and those that continued it, in order. `max_fail`: None for no limit.
+    `done`: by host the digest of its steps and checks. `begun`: hosts at work.
+    """
+
+    run: str
+    inventory: str
+    playbook: str
+    host: str
+    tags: str
+    max_fail: int | None
+    reboots: int
+    hosts: tuple[str, ...]
+    batches: tuple[tuple[str, ...], ...] = ()
+    done: dict[str, str] = field(default_factory=dict)
+    begun: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The hosts that are not done."""
+        return tuple(name for name in self.hosts if name not in self.done)
+
 
 State = Literal["waiting", "begun", "done", "failed"]
 
@@ -74,19 +100,9 @@ def _writing() -> Iterator[sqlite3.Connection]:
         database.execute("COMMIT")
 
 
-def begin(rollout: Rollout) -> None:
-    """Writes a new rollout of this process, in place of older ones of the same hosts and files.
-
-    Raises UsageError when the journal cannot be written (then no host may be changed, because --resume would not work),
-    or when another process of this machine works on a rollout with one of these hosts.
-    """
-    with _before_any_host(), _writing() as database:
-        _begin(database, rollout)
-
-
 @contextlib.contextmanager
 def _before_any_host() -> Iterator[None]:
-    """Adds to the error of a journal that cannot be used what that means for the rollout."""
+    """Adds the consequence for the rollout to the error of a journal that cannot be used."""
     try:
         yield
     except UsageError as error:
@@ -95,21 +111,26 @@ def _before_any_host() -> Iterator[None]:
         raise
 
 
-def _begin(database: sqlite3.Connection, rollout: Rollout) -> None:
-    for run, *subject in database.execute("SELECT run, inventory, playbook, host, tags FROM rollout").fetchall():
-        _require_alone(database, rollout, run)
-        if subject == [rollout.inventory, rollout.playbook, rollout.host, rollout.tags]:
-            database.execute("DELETE FROM rollout WHERE run = ?", (run,))
-    row = (
-        rollout.run, time.time(), json.dumps(rollout.runs), rollout.inventory, rollout.playbook, rollout.host, rollout.tags,
-        rollout.max_fail, rollout.reboots, run_owner.owner(rollout.runs[-1]),
-    )  # fmt: skip
-    database.execute("INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+def begin(rollout: Rollout) -> None:
+    """Writes a new rollout of this process, in place of older ones of the same hosts and files.
+
+    Raises UsageError when the journal cannot be written (then no host may be changed, because --resume would not work),
+    or when another process of this machine works on a rollout with one of these hosts.
+    """
+    subject = (rollout.inventory, rollout.playbook, rollout.host, rollout.tags)
+    limits = (rollout.max_fail, rollout.reboots, run_owner.owner(rollout.runs[-1]))
     of_batch = {name: number for number, batch in enumerate(rollout.batches) for name in batch}
-    database.executemany(
-        "INSERT INTO host VALUES (?, ?, ?, ?, 'waiting', '')",
-        [(rollout.run, at, name, of_batch.get(name)) for at, name in enumerate(rollout.hosts)],
-    )
+    with _before_any_host(), _writing() as database:
+        for run, *other in database.execute("SELECT run, inventory, playbook, host, tags FROM rollout").fetchall():
+            _require_alone(database, rollout, run)
+            if tuple(other) == subject:
+                database.execute("DELETE FROM rollout WHERE run = ?", (run,))
+        row = (rollout.run, time.time(), json.dumps(rollout.runs), *subject, *limits)
+        database.execute("INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        database.executemany(
+            "INSERT INTO host VALUES (?, ?, ?, ?, 'waiting', '')",
+            [(rollout.run, at, name, of_batch.get(name)) for at, name in enumerate(rollout.hosts)],
+        )
 
 
 def resume(rollout: Rollout) -> None:
@@ -117,20 +138,14 @@ def resume(rollout: Rollout) -> None:
     with _before_any_host(), _writing() as database:
         runs = [run for (run,) in database.execute("SELECT run FROM rollout").fetchall()]
         if rollout.run not in runs:
-            raise UsageError(
-                "--resume", f"the rollout of run {rollout.run} has ended meanwhile", "one that has hosts left"
-            )
+            found = f"the rollout of run {rollout.run} has ended meanwhile"
+            raise UsageError("--resume", found, "a rollout that has hosts left", _BEGIN)
         for run in runs:
             _require_alone(database, rollout, run)
+        owner = run_owner.owner(rollout.runs[-1])
         database.execute(
             "UPDATE rollout SET runs = ?, max_fail = ?, reboots = ?, controller = ? WHERE run = ?",
-            (
-                json.dumps(rollout.runs),
-                rollout.max_fail,
-                rollout.reboots,
-                run_owner.owner(rollout.runs[-1]),
-                rollout.run,
-            ),
+            (json.dumps(rollout.runs), rollout.max_fail, rollout.reboots, owner, rollout.run),
         )
 
 
@@ -180,8 +195,7 @@ def end(run: str) -> None:
 
 
 def stopped() -> Rollout:
-    """The rollout that began last and has hosts left. Raises UsageError when there is none, or when the journal cannot
-    be read."""
+    """The rollout that began last and has hosts left. Raises UsageError if there is none or the journal is unreadable."""
     path = file()
     kind = _kind(path)
     if not path.exists():

@@ -24,9 +24,9 @@ WORKERS = 32
 MOST_OPEN = 64
 """With more hosts, no connection stays open between two actions, and the first action connects."""
 SLOW_S, MOST_SLOW = 5.0, 96
-"""A host that is read for longer gives its place to another one; so many may."""
+"""A host that is read for longer than SLOW_S gives its place to another one; at most MOST_SLOW hosts do."""
 GRACE_S = 3.0
-"""How long hosts that are abandoned may take to end."""
+"""The time for abandoned hosts to end."""
 
 no_further_host = threading.Event()
 """Set when this process is to begin no further host."""
@@ -55,13 +55,12 @@ def run_hosts(
     """Runs an action once on every host that has no error, many hosts at a time; the results are in the jobs' reports.
 
     `activity` is shown as progress. `meanwhile` runs in this thread while the first hosts answer. `on_end`, and then
-    `enough`, is called after each host, one call at a time; once `enough` returns true no further host begins, and
-    the remaining hosts are not attempted. `on_end` must not raise an exception. `last`: no action follows. `reads`:
-    the action only reads the host, so one that keeps it waiting does not keep others waiting (`Places`).
+    `enough`, is called after each host, one call at a time; once `enough` returns true, the remaining hosts are not
+    attempted. `on_end` must not raise an exception. `last`: no action follows. `reads`: the action only reads, so that a
+    slow host does not delay others (`Places`).
 
     The first Ctrl-C, SIGTERM or SIGHUP begins no further host, waits for critical sections, then raises
-    KeyboardInterrupt. A second one abandons the hosts that are still running, and waits for them no longer than
-    GRACE_S.
+    KeyboardInterrupt. A second one abandons the running hosts, and waits for them at most GRACE_S.
     """
     able = [job for job in jobs if job.report.error is None]
     if not able:
@@ -69,8 +68,11 @@ def run_hosts(
         return
     many = len(able) > MOST_OPEN
     if many:
-        _collect_rarely()
-
+        # Modules, inventory, playbooks and reports of many hosts stay until the end: searching all of them for cycles
+        # takes more time the more hosts there are. Frozen once: what is frozen is never freed, if it is a cycle.
+        if not gc.get_freeze_count():
+            gc.freeze()
+        gc.set_threshold(gc.get_threshold()[0], 50, 50)
     places = Places(WORKERS, MOST_SLOW if reads else 0)
 
     def act(job: HostJob) -> HostReport:
@@ -89,23 +91,8 @@ def run_hosts(
             threads.shutdown(wait=not hosts.over, cancel_futures=True)
 
 
-def _collect_rarely() -> None:
-    """Makes Python's search for cycles leave out what there is, and search what has survived rarely.
-
-    Modules, inventory, playbooks and reports of many hosts stay until the end, and looking through all of them again
-    and again takes more time the more hosts there are.
-    """
-    if not gc.get_freeze_count():  # once: what is frozen is never freed, if it is a cycle
-        gc.freeze()
-    gc.set_threshold(gc.get_threshold()[0], 50, 50)
-
-
 class Places:
-    """At most `usual` hosts are at work at a time.
-
-    A host that is at work for longer than SLOW_S seconds, because it hangs or its network is slow, no longer counts,
-    up to `slow` such hosts.
-    """
+    """At most `usual` hosts are at work at a time, besides up to `slow` hosts that are at work for longer than SLOW_S."""
 
     def __init__(self, usual: int, slow: int) -> None:
         self.most = usual + slow
@@ -142,10 +129,10 @@ class Places:
 
 
 class HostPool(Struct):
-    """Hosts that were submitted to threads, and which of them have not ended.
+    """Hosts that were submitted to threads, and the names of those that are `running`.
 
     A future that could be cancelled had not begun. `on_end`, and then `enough`, is called after each host, one call
-    at a time. `while_waiting` is called twice a second or more often while hosts are at work.
+    at a time. `while_waiting` is called at least twice a second while hosts are at work.
     """
 
     jobs: Sequence[HostJob]
@@ -224,7 +211,7 @@ class HostPool(Struct):
         job.tell(HostFinished(job.host.name, "not attempted"))
 
     def _stop(self) -> None:
-        """Begins no further host, ends reading and waiting, and says which critical sections it waits for."""
+        """Begins no further host, ends reading and waiting, and shows the critical sections that are waited for."""
         self._begin_no_more()
         self.jobs[0].run.state.stopping.set()
         children.end_all()
@@ -276,10 +263,7 @@ def leave_out(jobs: Sequence[HostJob]) -> None:
 
 
 def tidy(jobs: Sequence[HostJob]) -> None:
-    """Removes what the runs have left in scratch directories of their hosts, many hosts at a time.
-
-    A host that cannot be reached keeps it until its next run.
-    """
+    """Empties the scratch directories of the hosts, many hosts at a time; of an unreachable host the next run does."""
     untidy = [job for job in jobs if job.run.untidy and not isinstance(job.report.error, Unreachable)]
     if not untidy:
         return

@@ -1,92 +1,49 @@
-"""Rollouts: hosts in batches, and the limit of failed hosts. `fleet/journal.py` keeps what `--resume` continues
-from."""
+"""Rollouts: hosts in batches until too many have failed. `fleet/journal.py` keeps what `--resume` continues from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Container, Sequence
+import time
+from collections.abc import Callable, Collection, Container, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
+from rigwright.core.numbers import count
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts.plain import plain
+from rigwright.fleet import journal, pool
+from rigwright.fleet.host_job import HostJob
+from rigwright.fleet.journal import Rollout as Rollout
 
-_SIZES = "numbers of hosts, or percents of them, such as 1,10%,100%"
-
-
-class Size(Struct, frozen=True):
-    """The size of a batch: a number of hosts, or a percentage of all hosts of the rollout."""
-
-    number: int
-    percent: bool
-
-    def of(self, total: int) -> int:
-        """The number of hosts, rounded down, at least 1."""
-        return max(1, total * self.number // 100) if self.percent else self.number
+JOURNAL_RETRY_S = 30.0
+"""The journal is not written again for this time after a failure, because each try may wait for another process."""
 
 
-def sizes(text: str) -> tuple[Size, ...]:
-    """The sizes of `1,10%,100%`. Raises UsageError."""
-    result = []
-    for word in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,6})\s*(%?)\s*", word)
-        if not match or not int(match[1]):
-            raise UsageError("--serial", f"'{word.strip()}' is no size of a batch", _SIZES)
-        if match[2] and int(match[1]) > 100:
-            raise UsageError("--serial", f"'{word.strip()}' is more than all hosts", _SIZES)
-        result.append(Size(int(match[1]), bool(match[2])))
-    return tuple(result)
-
-
-def batches(hosts: Sequence[str], of: Sequence[Size]) -> tuple[tuple[str, ...], ...]:
-    """The hosts in order, in batches of these sizes; the last size is repeated."""
+def batches(hosts: Sequence[str], sizes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The hosts in order, in batches of these sizes; the last size is repeated. `10%` is a tenth of the hosts, rounded
+    down, at least 1."""
     result: list[tuple[str, ...]] = []
     rest = tuple(hosts)
     while rest:
-        count = of[min(len(result), len(of) - 1)].of(len(hosts))
-        result.append(rest[:count])
-        rest = rest[count:]
+        size = sizes[min(len(result), len(sizes) - 1)]
+        number = max(1, len(hosts) * int(size[:-1]) // 100) if size.endswith("%") else int(size)
+        result.append(rest[:number])
+        rest = rest[number:]
     return tuple(result)
 
 
-class Rollout(Struct, frozen=True):
-    """A rollout: its files, its hosts in batches, and the hosts that are done (`fleet/journal.py`).
-
-    `run`: the run that began it; `runs`: that one and those that continued it, in order. `max_fail`: None for no limit.
-    `done`: for each host that is done the digest of its steps and checks. `begun`: hosts whose work was given out and
-    has not ended.
-    """
-
-    run: str
-    inventory: str
-    playbook: str
-    host: str
-    tags: str
-    max_fail: int | None
-    reboots: int
-    hosts: tuple[str, ...]
-    batches: tuple[tuple[str, ...], ...] = ()
-    done: dict[str, str] = field(default_factory=dict)
-    begun: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
-
-    @property
-    def left(self) -> tuple[str, ...]:
-        """The hosts that are not done."""
-        return tuple(name for name in self.hosts if name not in self.done)
-
-
 class Rolling(Struct):
-    """A rollout while a run works on it: its state, the batch sizes of a new one (none when it is resumed), why it
+    """A rollout while a run works on it: its state, the batch sizes of a new one (() when it is resumed), why it
     stopped."""
 
     state: Rollout
-    sizes: tuple[Size, ...] = ()
+    sizes: tuple[str, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
     stopped: str = ""
 
@@ -100,15 +57,13 @@ class Rolling(Struct):
         return self.state.max_fail is not None and failed > self.state.max_fail
 
     def to_do(self, bound: Sequence[BoundPlaybook]) -> list[BoundPlaybook]:
-        """The hosts that this run provisions: those that are not done, and those whose steps or variables have changed
-        since."""
+        """The hosts to provision: those that are not done, and those whose steps or variables have changed since."""
         self.digests = {playbook.host.name: digest(playbook) for playbook in bound}
         return [each for each in bound if self.state.done.get(each.host.name) != self.digests[each.host.name]]
 
     def insist(self, hosts: Container[str]) -> None:
         """Raises UsageError when the inventory no longer has a host of the rollout."""
-        gone = [name for name in self.state.hosts if name not in hosts]
-        if gone:
+        if gone := [name for name in self.state.hosts if name not in hosts]:
             run = f"(rollout of run {self.state.run})"
             found = f"{self.state.inventory} has no {host_ranges.folded(gone)} any more {run}"
             raise UsageError("--resume", found, "all its hosts", "begin a new rollout: --serial in place of --resume")
@@ -132,3 +87,100 @@ def digest(bound: BoundPlaybook, place: str = "") -> str:
     checks = [(check.name, check.check, plain(check.parameters)) for check in bound.checks]
     text = json.dumps([steps, checks], sort_keys=True, default=str)
     return hashlib.sha256((text.replace(place, "") if place else text).encode()).hexdigest()[:16]
+
+
+def roll(
+    jobs: Sequence[HostJob], text: Any, batch: Callable[..., object], rolling: Rolling, finished: Collection[str] = ()
+) -> list[str]:
+    """Provisions batch after batch until all are done or too many have failed; returns the names of failed hosts.
+
+    The journal has what `--resume` needs. `batch` provisions jobs; its other arguments are `on_end`, called when a host
+    has ended, and `too_many`: whether so many failed hosts are too many. `finished`: the hosts with nothing left to do.
+    """
+    pending = {job.host.name: job for job in jobs if job.report.error or job.report.status == "pending"}
+    ready = [job for job in jobs if job.host.name not in pending]
+    if not rolling.going_on:
+        names = tuple(job.host.name for job in jobs)
+        rolling.state = replace(rolling.state, hosts=names, batches=batches(list(pending), rolling.sizes))
+    known = {name for part in rolling.state.batches for name in part}
+    parts = [[name for name in part if name in pending] for part in rolling.state.batches]
+    parts = [part for part in (*parts, [name for name in pending if name not in known]) if part]
+    (journal.resume if rolling.going_on else journal.begin)(rolling.state)
+    record = _Record(rolling, text)
+    failed: dict[str, None] = {}
+    try:
+        pool.tidy(list(pending.values()))
+        for job in pending.values():
+            job.run.transport.close()  # its turn may come in an hour; it is connected to again then
+        record.begun(ready)
+        for job in ready:
+            if job.host.name in finished:
+                record.ended(job)
+        batch([job for job in ready if job.host.name not in finished], on_end=record.ended)
+        for number, names_of_batch in enumerate(parts, 1):
+            members = [pending[name] for name in names_of_batch]
+            hosts = f"{count(len(members), 'host')}, {host_ranges.folded(names_of_batch)}"
+            text.line(f"\n[bold]Batch {number} of {len(parts)}[/]: {hosts}")
+            failed |= {job.host.name: None for job in members if job.report.error}
+            before = len(failed)
+            if not rolling.must_stop(before):
+                record.begun(members)
+                batch(
+                    members, on_end=record.ended, too_many=lambda more, before=before: rolling.must_stop(before + more)
+                )
+                # Hosts that were running when there were too many have ended since.
+                failed |= {job.host.name: None for job in members if job.report.bad}
+            if rolling.must_stop(len(failed)):
+                rolling.stopped = f"more than --max-fail {rolling.state.max_fail}"
+                break
+        pool.leave_out([job for job in pending.values() if job.report.status == "pending"])
+        return list(failed)
+    finally:
+        record.close()
+
+
+class _Record:
+    """Writes to the journal and to the state of a rollout which hosts are begun and done.
+
+    A journal that cannot be written while hosts are being changed is a warning, once; the entries are written later.
+    """
+
+    def __init__(self, rolling: Rolling, text: Any) -> None:
+        self._rolling, self._text = rolling, text
+        self._unwritten: list[Callable[[], None]] = []
+        self._not_before = 0.0
+
+    def begun(self, jobs: Sequence[HostJob]) -> None:
+        """Writes that these hosts are given out now."""
+        plans = {job.host.name: self._rolling.digests[job.host.name] for job in jobs if job.report.error is None}
+        self._write(partial(journal.begun, self._rolling.state.run, plans))
+
+    def ended(self, job: HostJob) -> None:
+        """Writes how a host has ended, unless the run did not get to it."""
+        report, state = job.report, self._rolling.state
+        if report.status == "not_attempted":
+            return
+        name, plan = job.host.name, self._rolling.digests[job.host.name]
+        if not report.bad:
+            self._rolling.state = replace(state, done={**state.done, name: plan})
+        self._write(partial(journal.ended, state.run, name, plan, not report.bad))
+
+    def close(self) -> None:
+        """Writes the remaining entries, and that this process no longer works on the rollout; deletes a rollout whose
+        hosts are all done."""
+        state = self._rolling.state
+        self._write(partial(journal.leave if state.left else journal.end, state.run), now=True)
+
+    def _write(self, write: Callable[[], None], now: bool = False) -> None:
+        self._unwritten.append(write)
+        if not now and time.monotonic() < self._not_before:
+            return
+        try:
+            while self._unwritten:
+                self._unwritten[0]()
+                del self._unwritten[0]
+        except UsageError as error:
+            if not self._not_before:
+                found = f"{error.where}: {error.found}; --resume would plan hosts again that are done"
+                self._text.warn(f"{found} ({error.fix})")
+            self._not_before = time.monotonic() + JOURNAL_RETRY_S

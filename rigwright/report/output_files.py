@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from rigwright.core import features, numbers
+from rigwright.core import features
 from rigwright.core.errors import RigwrightError, UsageError, unexpected
 from rigwright.core.files import atomic
 from rigwright.core.process import streams
@@ -20,18 +20,17 @@ from rigwright.report.lazy_terminal import Output
 
 
 class Files(Struct, frozen=True):
-    """The files to write, "" for none. `reload`: the seconds after which a browser loads the page again, "" for
-    never."""
+    """The files to write, "" for none. `reload`: the seconds after which a browser loads the page again, 0: never."""
 
     json: str = ""
     html: str = ""
     prometheus: str = ""
-    reload: str = ""
+    reload: int = 0
 
     @classmethod
     def of(cls, options: object) -> Files:
         """The files that options of these names give."""
-        return cls(*(getattr(options, name, "") for name in cls.__struct_fields__))
+        return cls(**{name: getattr(options, name) for name in cls.__struct_fields__ if hasattr(options, name)})
 
 
 def require_writable(files: Files) -> None:
@@ -40,7 +39,6 @@ def require_writable(files: Files) -> None:
         _require_writable("--json", files.json, "run.json")
     _require_writable("--html", files.html, "report.html")
     _require_writable("--prometheus", files.prometheus, "fleet.prom", ".prom")
-    seconds("--reload", files.reload)
 
 
 def _require_writable(option: str, file: str, example: str, ending: str = "") -> None:
@@ -58,17 +56,13 @@ def _require_writable(option: str, file: str, example: str, ending: str = "") ->
         raise UsageError(option, f"'{file}' does not end in {ending}", expected, fix)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         problem = "is not writable" if os.path.exists(folder) else "does not exist"
-        raise UsageError(option, f"{file}: the directory {folder} {problem}", "a file in an existing directory")
+        fix = f"mkdir -p {folder}, or another directory" if problem == "does not exist" else f"{option} {example}"
+        raise UsageError(option, f"{file}: the directory {folder} {problem}", "a file in an existing directory", fix)
 
 
 def _is_stream(file: str) -> bool:
     """Whether it is a device or a pipe, which is written to and never replaced: /dev/null, /dev/stderr, >(jq)."""
     return os.path.exists(file) and not os.path.isfile(file)
-
-
-def seconds(option: str, word: str) -> int:
-    """The whole number of seconds; 0 for "". Raises UsageError below 10 seconds or above a day."""
-    return numbers.whole(option, word, 10, "seconds", most=86400, fix=f"{option} 300") if word else 0
 
 
 def record(document: dict[str, Any], output: Output) -> None:
@@ -108,9 +102,9 @@ def write(document: dict[str, Any], files: Files, output: Output) -> int:
     return failed
 
 
-def _write_page(reload: str, document: dict[str, Any], file: str) -> None:
+def _write_page(reload: int, document: dict[str, Any], file: str) -> None:
     if own := features.part(document["command"].replace(".", "_"), "page"):
-        text = own.page(document, seconds("--reload", reload) if not document["error"] else 0)
+        text = own.page(document, 0 if document["error"] else reload)
     else:
         from rigwright.report.html import host_page
 

@@ -296,12 +296,12 @@ def test_playbook_that_is_not_there(files: Files, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("option", "file", "words", "todo"),
     [
-        ("html", "/no/such/folder/x.html", "the directory /no/such/folder does not exist", ""),
+        ("html", "/no/such/folder/x.html", "the directory /no/such/folder does not exist", "mkdir -p /no/such/folder"),
         ("html", "-", "'-' is no file", "--html report.html"),
         ("html", "/tmp", "'/tmp' is no file", "--html report.html"),
-        ("json", "/no/such/folder/x.json", "the directory /no/such/folder does not exist", ""),
+        ("json", "/no/such/folder/x.json", "the directory /no/such/folder does not exist", "mkdir -p /no/such/folder"),
         ("json", "/tmp", "'/tmp' is no file", "--json run.json"),
-        ("json", "/etc/hostname/x.json", "the directory /etc/hostname is not writable", ""),
+        ("json", "/etc/hostname/x.json", "the directory /etc/hostname is not writable", "--json run.json"),
         ("prometheus", "/tmp", "'/tmp' is no file", "--prometheus fleet.prom"),
         ("prometheus", "/srv/metrics/rig.txt", "'/srv/metrics/rig.txt' does not end in .prom", "--prometheus /srv/metrics/rig.prom"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.cli.program import COMMANDS
+from rigwright.core.process import program_name as names
 from rigwright.core.process.program_name import as_typed, package_name, program_name
 
 TEXT = "invoke verify --host a; sudo invoke lab.up; to invoke it"
@@ -25,6 +26,7 @@ TEXT = "invoke verify --host a; sudo invoke lab.up; to invoke it"
 )
 def test_invoke_as_it_was_typed(script: str, interpreter: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [script, "verify"])
+    monkeypatch.setattr(names, "COMMANDS", {*names.COMMANDS, "lab.up"})
     monkeypatch.setattr(sys, "orig_argv", [interpreter, script, "verify"])
     assert program_name() == typed
     assert as_typed(TEXT) == f"{typed} verify --host a; sudo {typed} lab.up; to invoke it"
@@ -42,7 +44,8 @@ def test_a_program_of_path_is_its_name_alone(name: str, tmp_path: Path, monkeypa
     assert (program_name(), package_name()) == (name, name)
 
 
-def test_rigwright_has_no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_the_program_does_not_have_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "COMMANDS", names.COMMANDS - {"lab.up"})
     monkeypatch.setattr(sys, "argv", [".venv/bin/rigwright", "verify"])
     assert as_typed(TEXT) == ".venv/bin/rigwright verify --host a; sudo invoke lab.up; to invoke it"
 

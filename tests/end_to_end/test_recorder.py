@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,8 @@ from lab.host import login
 from lab.power import switch
 from rigwright import inventory
 from rigwright.core.errors import HostError
-from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.host_run import HostRun, Options
+from rigwright.engine.playbook import BoundPlaybook
 from rigwright.features.recorder import facts, recorder
 from rigwright.features.recorder.checks import explained
 from rigwright.features.recorder.facts import FOLDERS, PROGRAM, UNIT, Recording
@@ -51,9 +51,9 @@ def run() -> Iterator[Callable[[], HostRun]]:
     made: list[HostRun] = []
 
     def new() -> HostRun:
-        state = RunState(threading.BoundedSemaphore(1))
         options = Options(f"20261122-14032{len(made)}-136a")
-        one = host_job.new_run(inventory.read(INVENTORY).hosts[NAME], options, host_job.no_events, state, None, 0.0)
+        bound = BoundPlaybook(inventory.read(INVENTORY).hosts[NAME], (), ())
+        one = host_job.prepare([bound], options, host_job.no_events)[0].run
         one.transport.connect()
         made.append(one)
         return one

@@ -225,7 +225,7 @@ def test_a_reset_in_the_middle_is_explained_by_the_next_verify(healed: str, tmp_
 def test_what_is_refused_and_ctrl_c(healed: str, ssh: Ssh) -> None:
     done = invoke("stress", "--host", NAME, "--minutes", "0", "--yes")
     assert done.returncode == 1
-    assert "'0' is no duration of a stress" in done.stdout + done.stderr
+    assert "'0' is no duration in minutes" in done.stdout + done.stderr
     with training(healed):
         done = invoke("stress", "--host", NAME, "--yes")
         assert done.returncode == 1

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from rigwright.cli import history as cli_history
 from rigwright.core.errors import HistoryError, UsageError
 from rigwright.core.files import sqlite
 from rigwright.history import History, file, set_aside
@@ -237,24 +236,6 @@ def test_days_that_are_none(history: History, monkeypatch: pytest.MonkeyPatch, g
     with pytest.raises(UsageError, match=given):
         history.record(run_of(0))
     assert history.runs() == []
-
-
-@pytest.mark.parametrize("given", ["999999d", "999999w", "0001-01-01", "²d", "soon", ""])
-def test_times_that_are_none(given: str) -> None:
-    with pytest.raises(UsageError, match=f"--since: '{given}' is no time") as caught:
-        cli_history.parse_time(given)
-    assert "7d, 12h" in caught.value.expected
-
-
-@pytest.mark.parametrize("given", ["all", "-1", "²", "9" * 20])
-def test_numbers_of_runs_that_are_none(
-    path: Path, monkeypatch: pytest.MonkeyPatch, given: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
-    with History.open(path) as history:
-        history.record(run_of(0))
-    assert run_command("history.list", limit=given) == 1
-    assert f"--limit: '{given}' is no number of runs\n  expected: a whole number; 0 for all" in capsys.readouterr().err
 
 
 # --- the file

@@ -10,12 +10,10 @@ import sys
 from functools import lru_cache
 from pathlib import PurePath
 
-_SHARED = (
-    "provision|plan|verify|accept|facts|limits|try|stress|remove|rollback|init|trust|explain|TASK|--list"
-    r"|(?:inventory|fleet|gpus|history|catalogue|power|train)\.[a-z-]+"
-)
-_COMMAND = r"(?<![\w/.-])(?<!-m )invoke (?=(?:{})(?![\w-]))"
-"""Matches `invoke ` before one of these commands."""
+from rigwright.core import features
+
+COMMANDS = {"TASK", "--list"}
+"""The words after `invoke` in messages. The options of a command add its name; features name theirs themselves."""
 _MODULE = ("invoke", "__main__.py")
 """The end of the path of the program that `PYTHON -m invoke` runs."""
 
@@ -58,10 +56,10 @@ def as_typed(text: str) -> str:
     """Replaces `invoke` in each `invoke COMMAND` of the text with the words that start this program.
 
     Messages, findings and the catalogue contain `invoke COMMAND`. The code that prints or saves them calls this
-    function. Commands of the lab stay where the program does not have them.
+    function. Commands that this program does not have, such as those of the lab in `rigwright`, stay.
     """
     program = program_name()
-    if program == "invoke":
+    if program == "invoke" or "invoke " not in text:
         return text
-    commands = _SHARED if package_name() == "rigwright" else rf"{_SHARED}|lab\.[a-z-]+"
-    return re.sub(_COMMAND.format(commands), lambda _match: f"{program} ", text)
+    commands = "|".join(re.escape(name) for name in {*COMMANDS, *features.commands()})
+    return re.sub(rf"(?<![\w/.-])(?<!-m )invoke (?=(?:{commands})(?![\w-]))", lambda _match: f"{program} ", text)

@@ -21,7 +21,6 @@ def accept(options: AcceptOptions) -> int:
     """Prints the findings of every host and the table of its GPUs; returns the exit code, 2 when there is a flaw."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
-        options.check_wheels()
         playbook = runner.playbook(options.playbook, "accept")
         after = partial(_judge, options=options)
         return runner.HostCommand(options, partial(_accept, options=options), playbook, afterwards=after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigwright.cli.option_values import count
 from rigwright.cli.options import FleetOptions, option
 
 
@@ -25,4 +26,8 @@ class FleetReportOptions(FleetOptions, command="fleet.report"):
 
     html: str = option("write the page to FILE (default: fleet.html, unless --json or --prometheus is given)")
     prometheus: str = option("write metrics to FILE.prom, for node_exporter's textfile collector")
-    reload: str = option("seconds after which a browser loads the page again, such as 300 (default: never)")
+    reload: int = option(
+        "seconds after which a browser loads the page again, such as 300 (default: never)",
+        0,
+        type=count("seconds", 10, 86400, example=300),
+    )

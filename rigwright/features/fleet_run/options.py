@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigwright.cli.option_values import duration
 from rigwright.cli.options import HostsOptions, option
 
 
@@ -18,4 +19,6 @@ class FleetRunOptions(HostsOptions, command="fleet.run", changes_hosts=True):
     cmd: str = option("the command, in quotes, for the shell of the host; its stdin is empty")
     host: str | None = option("a host, a group or a pattern of the inventory (default: all)", None)
     sudo: bool = option("run it as root (default: as the user that logs in)", False)
-    timeout_s: str = option("seconds after which the command is ended", "60")
+    timeout_s: float = option(
+        "seconds after which the command is ended", 60, type=duration("seconds", 0.1, 86400, "60")
+    )

@@ -10,7 +10,6 @@ from msgspec import to_builtins
 
 from rigwright.cli import runner
 from rigwright.core.errors import HostError, UsageError
-from rigwright.core.numbers import whole
 from rigwright.core.process.program_name import program_name
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
@@ -42,8 +41,7 @@ def gpus_choose(options: GpusChooseOptions) -> int:
             slots[one.host.name] = host_variables.of_host(one.host, inventory.rigs).desired.slots or {}
 
     def prepare(_run_id: str) -> runner.HostCommand:
-        number = whole("COUNT", options.count, 1, "GPUs", most=gpu_choice.MOST_GPUS)
-        act = partial(_choose, number=number, options=options, slots=slots)
+        act = partial(_choose, number=options.count, options=options, slots=slots)
         after, looked_up = partial(_show, export=options.export), (nccl.tested.name,)
         return runner.HostCommand(
             options, act, before_connecting=bind, quiet=True, afterwards=after, looked_up=looked_up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigwright.cli import option_values
 from rigwright.cli.options import REQUIRED, HostsOptions, option
 
 
@@ -16,6 +17,6 @@ class GpusChooseOptions(HostsOptions, command="gpus.choose", positional=("count"
     a common PCIe switch, root complex and NUMA node. GPUs in use, with MIG on, and lost ones are left out, and named.
     """
 
-    count: str = option("how many GPUs", REQUIRED)
+    count: int = option("how many GPUs", REQUIRED, type=option_values.count("GPUs", 1, 20))
     export: bool = option("a line for `eval` in a shell", False)
     busy: bool = option("choose among GPUs in use too", False)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +14,6 @@ from msgspec.structs import replace
 from rigwright.cli import inventory_line, runner
 from rigwright.core.errors import HostError, UsageError
 from rigwright.core.host_result import HostResult
-from rigwright.core.numbers import whole
 from rigwright.core.process import prompt
 from rigwright.core.process.program_name import program_name
 from rigwright.engine import host_variables
@@ -27,13 +25,11 @@ from rigwright.features.limits_find import points as limit_points
 from rigwright.features.limits_find import table
 from rigwright.features.limits_find.options import LimitsFindOptions
 from rigwright.features.limits_find.points import NAMES, Sweep, SweepPlan
-from rigwright.features.limits_find.run import FEWEST_POINTS, MOST_POINTS, SweepOptions
+from rigwright.features.limits_find.run import SweepOptions
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Inventory
 from rigwright.report.labels import as_is
-
-CHOICES = (*NAMES, "none")
 
 
 def limits_find(options: LimitsFindOptions) -> int:
@@ -42,27 +38,15 @@ def limits_find(options: LimitsFindOptions) -> int:
     def prepare(_run_id: str) -> runner.HostCommand:
         if options.executor:
             raise UsageError("--executor", "a sweep asks and decides on this machine", "limits.find without --executor")
-        if options.choose and options.choose not in CHOICES:
-            raise UsageError("--choose", f"'{options.choose}' is not a point", ", ".join(CHOICES))
         if options.write and options.choose in ("", "none") and not prompt.on_terminal():
             raise UsageError("--write", "nothing is chosen", "with it --choose fastest, per-watt or quiet")
-        find = _Find(options, _swept(options))
+        sweep = SweepOptions(
+            options.clocks, options.points, options.lowest, options.highest, options.beyond_supplies, options.wheels
+        )
+        find = _Find(options, sweep)
         return runner.HostCommand(options, find.act, before_connecting=find.bind, exit_code=exit_code)
 
     return runner.run(options, prepare)
-
-
-def _swept(options: LimitsFindOptions) -> SweepOptions:
-    """The options of the sweep. Raises UsageError."""
-    if options.wheels not in ("", "fetch", "none") and not Path(options.wheels).expanduser().is_dir():
-        raise UsageError("--wheels", f"{options.wheels} is not a directory", "a directory with wheels, fetch, or none")
-    unit = "MHz" if options.clocks else "W"
-    low, high = (
-        whole(flag, text, 1, unit, expected=f"{unit} of one GPU, without the unit") if text else None
-        for flag, text in (("--lowest", options.lowest), ("--highest", options.highest))
-    )
-    points = whole("--points", options.points, FEWEST_POINTS, "points", most=MOST_POINTS)
-    return SweepOptions(options.clocks, points, low, high, options.beyond_supplies, options.wheels)
 
 
 class _Find(Struct):

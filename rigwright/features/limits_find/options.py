@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rigwright.cli.options import HostsOptions, option
+from rigwright.cli.option_values import count, one_of
+from rigwright.cli.options import HostsOptions, WheelsOptions, option
 
 
-class LimitsFindOptions(HostsOptions, command="limits.find"):
+class LimitsFindOptions(WheelsOptions, HostsOptions, command="limits.find"):
     """Find the power limit (or clock) worth having: measure speed and power at several, and put the limits back.
 
         invoke limits.find --host servbadge
@@ -26,16 +27,24 @@ class LimitsFindOptions(HostsOptions, command="limits.find"):
     """
 
     clocks: bool = option("sweep the graphics clock in place of the power limit", False)
-    points: str = option("how many points, 3 to 16", "7")
-    lowest: str = option("the lowest limit, W (with --clocks MHz) (default: the lowest of the GPUs; half of the clock)")
-    highest: str = option("the highest limit, W (with --clocks MHz) (default: the default limit; the highest clock)")
+    points: int = option("how many points, 3 to 16", 7, type=count("points", 3, 16, example=7))
+    lowest: int | None = option(
+        "the lowest limit, W (with --clocks MHz) (default: the lowest of the GPUs; half of the clock)",
+        None,
+        type=count("watts or MHz of one GPU", example=150),
+    )
+    highest: int | None = option(
+        "the highest limit, W (with --clocks MHz) (default: the default limit; the highest clock)",
+        None,
+        type=count("watts or MHz of one GPU", example=300),
+    )
     beyond_supplies: bool = option(
         "also limits that the power plan says the supplies do not carry: GPUs can drop out, the machine can reset",
         False,
     )
-    choose: str = option("fastest, per-watt, quiet or none (default: ask on a terminal, else none)")
-    wheels: str = option(
-        "where libraries come from when the host has none: fetch (pip), or a directory with the wheels"
+    choose: str = option(
+        "fastest, per-watt, quiet or none (default: ask on a terminal, else none)",
+        type=one_of("fastest", "per-watt", "quiet", "none"),
     )
     write: bool = option("write the chosen limit into the inventory without asking", False)
     yes: bool = option("measure without asking", False)

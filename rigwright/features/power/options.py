@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigwright.cli.option_values import count
 from rigwright.cli.options import HostsOptions, InventoryOptions, JsonOptions, option
 
 
@@ -21,7 +22,11 @@ class PowerWatchOptions(
     """
 
     host: str | None = option("a host of the inventory (default: the only one)", None)
-    seconds: str = option("end after so many seconds, up to 86400 (default: at Ctrl-C, after a day at the latest)")
+    seconds: int | None = option(
+        "end after so many seconds, up to 86400 (default: at Ctrl-C, after a day at the latest)",
+        None,
+        type=count("seconds", 1, 86400, example=60),
+    )
     html: str = option("write a page with a plot for each GPU to FILE: one HTML file that needs no other files")
 
 

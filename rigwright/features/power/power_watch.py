@@ -14,7 +14,6 @@ from msgspec import Struct, field
 
 from rigwright.cli import runner
 from rigwright.core.errors import HostError, RigwrightError, Unreachable, UsageError
-from rigwright.core.numbers import whole
 from rigwright.core.process import interruption, streams
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
@@ -43,10 +42,8 @@ def power_watch(options: PowerWatchOptions) -> int:
         if options.executor:
             raise UsageError("--executor", "a watch connects from this machine", "power.watch without --executor")
         if options.json:
-            raise UsageError("--json", "a watch writes text, and with --html a page", "one of them")
-        watched.seconds = (
-            whole("--seconds", options.seconds, 1, "seconds", most=LONGEST_S) if options.seconds else LONGEST_S
-        )
+            raise UsageError("--json", "a watch writes text, and with --html a page", "--html", "--html power.html")
+        watched.seconds = options.seconds or LONGEST_S
         watched.html = options.html
         output_files.require_writable(output_files.Files(html=options.html))
         return runner.HostCommand(

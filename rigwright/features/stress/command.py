@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Any
 
@@ -18,9 +17,6 @@ from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is
 
-MOST_MINUTES = 24 * 60
-LEAST_MINUTES = 0.1
-
 
 def stress(options: StressOptions) -> int:
     """Loads the GPUs of every host after a yes; prints the verdict, the problems and a table for each. Returns the exit
@@ -29,21 +25,11 @@ def stress(options: StressOptions) -> int:
     def prepare(_run_id: str) -> runner.HostCommand:
         if options.executor:
             raise UsageError("--executor", "a stress is watched from this machine", "stress without --executor")
-        options.check_wheels()
-        asked = engine.StressOptions(60 * minutes(options.minutes), options.wheels)
+        asked = engine.StressOptions(60 * options.minutes, options.wheels)
         act = partial(_stress, options=options, asked=asked)
         return runner.HostCommand(options, act, runner.playbook(options.playbook, "stress"))
 
     return runner.run(options, prepare)
-
-
-def minutes(text: str) -> float:
-    """The value of --minutes. Raises UsageError for what is no duration of LEAST_MINUTES to MOST_MINUTES."""
-    value = float(text) if re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,3})?", text.strip()) else -1.0
-    if not LEAST_MINUTES <= value <= MOST_MINUTES:
-        expected = f"minutes from {LEAST_MINUTES:g} to {MOST_MINUTES}, such as 10"
-        raise UsageError("--minutes", f"'{text}' is no duration of a stress", expected)
-    return value
 
 
 def _stress(jobs: list[HostJob], text: Any, options: StressOptions, asked: engine.StressOptions) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rigwright.cli.options import WheelsOptions, option
+from rigwright.cli.option_values import duration
+from rigwright.cli.options import PlaybookOptions, WheelsOptions, option
 
 
-class StressOptions(WheelsOptions, command="stress"):
+class StressOptions(WheelsOptions, PlaybookOptions, command="stress"):
     """Load all GPUs of a host with all that they can do, and say which one is slow, hot, wrong or lost.
 
         invoke stress --host servbadge
@@ -25,9 +26,8 @@ class StressOptions(WheelsOptions, command="stress"):
     Exit 0 when all GPUs are well, 2 when one is not.
     """
 
-    minutes: str = option("how long all stages take together; 0.1 to 1440", "10")
-    wheels: str = option(
-        "where libraries come from when the host has none: fetch (pip), or a directory with the wheels"
+    minutes: float = option(
+        "how long all stages take together; 0.1 to 1440", 10, type=duration("minutes", 0.1, 1440, "10")
     )
     findings: bool = option("show every finding: the evidence of each problem, and what passed", False)
     yes: bool = option("begin without asking", False)

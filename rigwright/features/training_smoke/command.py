@@ -18,8 +18,6 @@ from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.report.labels import as_is
 
-LEAST_S, MOST_S = 5, 3600
-
 
 def train_smoke(options: TrainSmokeOptions) -> int:
     """Trains on the GPUs of every host after a yes; prints the verdict and every finding. Returns the exit code."""
@@ -34,7 +32,7 @@ def train_smoke(options: TrainSmokeOptions) -> int:
                 "a path that begins with / or ~/",
                 "--python ~/venv/bin/python",
             )
-        asked = SmokeOptions(seconds(options.seconds), options.python)
+        asked = SmokeOptions(options.seconds, options.python)
         if (options.links or options.unlike) and not options.nodes:
             flag = "--links" if options.links else "--unlike"
             raise UsageError(flag, "is for several nodes", "--nodes", f"train.smoke --nodes {flag}")
@@ -47,18 +45,6 @@ def train_smoke(options: TrainSmokeOptions) -> int:
         )
 
     return runner.run(options, prepare)
-
-
-def seconds(text: str) -> float:
-    """The value of --seconds. Raises UsageError for what is no number from LEAST_S to MOST_S."""
-    value = int(text) if text.strip().isascii() and text.strip().isdigit() and len(text) < 8 else -1
-    if not LEAST_S <= value <= MOST_S:
-        raise UsageError(
-            "--seconds",
-            f"'{text}' is no duration of a training",
-            f"whole seconds from {LEAST_S} to {MOST_S}, such as 60",
-        )
-    return float(value)
 
 
 def _train(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: SmokeOptions) -> None:

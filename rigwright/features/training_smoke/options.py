@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigwright.cli.option_values import count
 from rigwright.cli.options import PlaybookOptions, option
 
 
@@ -25,7 +26,9 @@ class TrainSmokeOptions(PlaybookOptions, command="train.smoke"):
     Exit 0 when all is well, 2 when something is not.
     """
 
-    seconds: str = option("how long all trainings take together; 5 to 3600", "60")
+    seconds: int = option(
+        "how long all trainings take together; 5 to 3600", 60, type=count("seconds", 5, 3600, example=60)
+    )
     python: str = option("an interpreter with torch on the host, in place of the training environment")
     nodes: bool = option("train on 2 to 32 hosts together, and measure the network between them", False)
     links: bool = option("with --nodes: only measure the network; needs no GPU and no torch", False)

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from rigwright.cli import inventory_line, runner
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
-from rigwright.core.numbers import whole
 from rigwright.core.process import prompt
 from rigwright.core.process.program_name import program_name
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -27,7 +26,7 @@ from rigwright.facts import past_runs, run_record
 from rigwright.facts.run_record import Run
 from rigwright.features.try_ import attempt, table
 from rigwright.features.try_ import run as attempts
-from rigwright.features.try_.attempt import KEEP_IF, Attempt, Measurement
+from rigwright.features.try_.attempt import Attempt, Measurement
 from rigwright.features.try_.measurement import MeasurementOptions
 from rigwright.features.try_.options import TryOptions
 from rigwright.fleet import actions, pool
@@ -42,11 +41,9 @@ def try_(options: TryOptions) -> int:
     def prepare(run_id: str) -> runner.HostCommand:
         if options.executor:
             raise UsageError("--executor", "a try measures and decides from this machine", "try without --executor")
-        options.check_wheels()
         given = _given(options)
         keep_if = _keep_if(options, bool(given))
-        rounds = whole("--rounds", options.rounds, 2, "rounds", most=50)
-        trial = _Try(run_id, options, keep_if, MeasurementOptions(options.wheels, rounds), given)
+        trial = _Try(run_id, options, keep_if, MeasurementOptions(options.wheels, options.rounds), given)
         return runner.HostCommand(
             options,
             trial.act,
@@ -76,8 +73,6 @@ def _given(options: TryOptions) -> str:
 
 def _keep_if(options: TryOptions, changes: bool) -> str:
     """What decides: --keep-if, else `ask` on a terminal and `never` without one. Raises UsageError."""
-    if options.keep_if and options.keep_if not in KEEP_IF:
-        raise UsageError("--keep-if", f"'{options.keep_if}' is not a condition", ", ".join(KEEP_IF))
     if options.keep_if and not changes:
         raise UsageError("--keep-if", "nothing is to be changed", f"with it {', '.join(_OPTIONS.values())}")
     if options.keep_if == "ask" and not prompt.on_terminal():

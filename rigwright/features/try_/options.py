@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rigwright.cli.options import WheelsOptions, option
+from rigwright.cli.option_values import count, one_of
+from rigwright.cli.options import PlaybookOptions, WheelsOptions, option
 
 
-class TryOptions(WheelsOptions, command="try", changes_hosts=True):
+class TryOptions(WheelsOptions, PlaybookOptions, command="try", changes_hosts=True):
     """Change one thing on a host, measure before and after, and keep the change or go back.
 
         invoke try --host servbadge --driver 580
@@ -32,10 +33,14 @@ class TryOptions(WheelsOptions, command="try", changes_hosts=True):
         without_value="last",
     )
     note: str = option("a few words about what is measured, for the history: 'BIOS 4.11'")
-    keep_if: str = option("faster, no-slower, ask or never (default: ask on a terminal, else never)")
-    rounds: str = option("rounds of the load, in each of two processes; more tell smaller differences from noise", "3")
-    wheels: str = option(
-        "where libraries come from when the host has none: fetch (pip), or a directory with the wheels"
+    keep_if: str = option(
+        "faster, no-slower, ask or never (default: ask on a terminal, else never)",
+        type=one_of("faster", "no-slower", "ask", "never"),
+    )
+    rounds: int = option(
+        "rounds of the load, in each of two processes; more tell smaller differences from noise",
+        3,
+        type=count("rounds", 2, 50, example=3),
     )
     write: bool = option("write a change that is kept into the inventory", False)
     yes: bool = option("make the change without asking", False)

@@ -99,9 +99,9 @@ def test_its_stdin_is_empty_and_its_words_are_the_hosts(inventory: str, capsys: 
     [
         ("", "60", "--cmd", "no command"),
         ("  ", "60", "--cmd", "no command"),
-        ("true", "0", "--timeout-s", "'0' is no time limit"),
-        ("true", "soon", "--timeout-s", "'soon' is no time limit"),
-        ("true", "99999", "--timeout-s", "'99999' is no time limit"),
+        ("true", "0", "--timeout-s", "'0' is no duration in seconds"),
+        ("true", "soon", "--timeout-s", "'soon' is no duration in seconds"),
+        ("true", "99999", "--timeout-s", "'99999' is no duration in seconds"),
     ],
 )
 def test_a_bad_word_is_named_before_any_host(

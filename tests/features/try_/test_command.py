@@ -96,11 +96,11 @@ def test_one_variable_has_another_value(
     [
         ({"driver": "580", "limits": "power_limit_w: 250"}, "try", "--driver and --limits are 2 changes"),
         ({"driver": "580", "again": "last"}, "--again", "changes nothing, and --driver is a change"),
-        ({"driver": "580", "keep_if": "fastest"}, "--keep-if", "'fastest' is not a condition"),
+        ({"driver": "580", "keep_if": "fastest"}, "--keep-if", "'fastest' is no known word"),
         ({"driver": "580", "keep_if": "ask"}, "--keep-if ask", "no terminal to ask at"),
         ({"keep_if": "faster"}, "--keep-if", "nothing is to be changed"),
         ({"rounds": "1"}, "--rounds", "'1' is no number of rounds"),
-        ({"wheels": "/nowhere"}, "--wheels", "/nowhere is not a directory"),
+        ({"wheels": "/nowhere"}, "--wheels", "'/nowhere' is no directory"),
         ({"driver": "580", "executor": "tls://one:8786"}, "--executor", "from this machine"),
         ({"driver": "5x"}, "--driver", "branch '5x'"),
         ({"limits": "power_limit_w: fast"}, "--limits", "'fast'"),
