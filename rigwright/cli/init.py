@@ -1,4 +1,4 @@
-"""`invoke init`: reads the hardware of a new machine and adds it to the inventory. Changes nothing on the machine."""
+"""`invoke init`: reads the hardware of a machine and adds it to the inventory. Changes nothing on the machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from rigwright import catalogue, inventory
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.compatibility import check_branch, cuda_ceiling, fit
 from rigwright.catalogue.summary import counted, counted_of, not_described
-from rigwright.cli import host_key, init_draft, init_update
+from rigwright.cli import init_draft, init_update, trust
 from rigwright.cli.answer import answered
 from rigwright.cli.option_values import WATTS
 from rigwright.cli.options import InitOptions
 from rigwright.core import lazy_re
 from rigwright.core.control_characters import visible
-from rigwright.core.desired import Desired
 from rigwright.core.errors import HostError, UsageError
 from rigwright.core.files import atomic
 from rigwright.core.machine_identity import MachineIdentity
@@ -52,9 +51,8 @@ _NAME = lazy_re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class Seen(Struct, frozen=True):
     """The hardware of the machine: GPU models by bus id, the number of NVSwitches, the board and the processors.
 
-    `unlisted`: PCI ids of GPUs that the catalogue knows nothing of, by bus id. `loaded`: the version of a loaded driver
-    that drives all of those, else "". `screen_gpu`: the bus id of the GPU that has the screen, "" for none.
-    `identity`: the machine itself.
+    `unlisted`: by bus id the PCI ids of GPUs that are not in the catalogue. `loaded`: the version of a loaded driver that
+    drives all of those, or "". `screen_gpu`: the bus id of the GPU with the screen, or "".
     """
 
     gpus: Mapping[str, Model]
@@ -85,8 +83,10 @@ def init(options: InitOptions, console: Console) -> None:
         _updated(options, folder, known, console)
         return
     if options.update:
-        raise UsageError("--update", "a new address with --update", "one of the two", f"--host {options.host} --update")
-    variables = _variables(options)
+        fix = f"--host {options.host} --update"
+        raise UsageError("--update", "a new address with --update", "--update without --address", fix)
+    _checked_name(options.host)
+    variables: dict[str, Any] = {"ansible_connection": "local"} if options.local else _connection_of(options.address)
     _free(options.host, known)
     init_draft.with_host(atomic.text_of(hosts_file), str(hosts_file), options.host, variables)
     # The file of known hosts, as the first host that has one names it.
@@ -95,10 +95,17 @@ def init(options: InitOptions, console: Console) -> None:
     known_file = {"ssh_known_hosts": shared[0]} if shared else {}
     host = Host(options.host, ("all", "gpu"), {**known_file, **variables}, "--local" if options.local else "--address")
     if not options.local:
-        _record_key(host, options)
+        removals = trust.confirm("init", host, options.yes, "the host key is not known; nothing was written")
+        if removals:
+            found, fix = "another host key is on record for it", f"{removals[0]}, then init again"
+            raise UsageError("init", found, "one host key", fix)
     seen = _look(host, console)
+    if options.local and not (recorded := identifiers(seen.identity)):
+        fix = "sudo systemd-machine-id-setup; then the same command"
+        expected = "an identifier that tells this machine from others"
+        raise HostError("init", "this machine has no identifier: no /etc/machine-id", expected, fix)
     if options.local:
-        variables[LOCAL_MACHINE] = _recorded(seen)
+        variables[LOCAL_MACHINE] = recorded
     files = _described(options, folder, seen, console, datetime.date.today())
     with atomic.alone(folder):
         _free(options.host, _inventory(folder))
@@ -114,14 +121,14 @@ def init(options: InitOptions, console: Console) -> None:
 
 
 def _completed(options: InitOptions, known: Inventory | None) -> InitOptions:
-    """The options with a name, and with an address for a host that has none; asked for at a terminal.
+    """The options with a name, and with an address for a host without one, from answers at a terminal.
 
-    Raises UsageError without a name where there is no terminal, and for an empty answer.
+    Raises UsageError without a name if there is no terminal, and for an empty answer.
     """
     name, address = options.host, options.address
     if options.local:
         if address:
-            raise UsageError("--local", "--address is given, too", "one of the two", "leave --address out")
+            raise UsageError("--local", "--address is given, too", "--local alone", "leave --address out")
         return dataclasses.replace(options, host=name or "localhost")
     if not prompt.on_terminal():
         if not name:
@@ -170,16 +177,6 @@ def _is_new(name: str, known: Inventory | None) -> bool:
     return False
 
 
-def _recorded(seen: Seen) -> dict[str, str]:
-    """The value of `local_machine`. Raises HostError for a machine without any identifier."""
-    if not (identity := identifiers(seen.identity)):
-        fix = "sudo systemd-machine-id-setup; then the same command"
-        raise HostError(
-            "init", "this machine has no identifier: no /etc/machine-id", "one that tells it from others", fix
-        )
-    return identity
-
-
 def _inventory(folder: Path) -> Inventory | None:
     """The inventory; None when there is none yet. Raises InputError."""
     return inventory.read(folder) if (folder / "hosts.yml").exists() else None
@@ -219,7 +216,11 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
     console.print(f"[bold]{as_is(host.name)}[/] and the inventory differ:")
     for line in comparison.lines:
         console.print(f"  {as_is(line)}")
-    _warn_of_branch(described.desired, seen, console)
+    if described.desired.driver is not None:
+        try:
+            check_branch(dict(seen.gpus), described.desired.driver.branch)
+        except HostError as error:
+            console.print(f"[yellow]{as_is(error.found)}: {as_is(error.fix)}[/]")
     given = host.variables.get("expected_gpus")
     if given is not None and given != len(seen.gpus):
         console.print(
@@ -228,7 +229,8 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
     if len({card.key for card in seen.gpus.values()}) > 1:
         console.print(f"[yellow]{as_is(init_draft.MIXED)}[/]", soft_wrap=True)
     flag = f" --inventory {folder}" if options.inventory else ""
-    if not options.update and not _agreed():
+    question = "Write it into the inventory? [y/N] "
+    if not options.update and not (prompt.on_terminal() and prompt.answer(question).lower() in ("y", "yes")):
         todo = f"{program_name()} init --host {host.name} --update{flag}"
         console.print(f"Nothing was written. To write it: {as_is(todo)}", soft_wrap=True)
         return
@@ -238,20 +240,6 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
     for path in files:
         console.print(f"wrote [bold]{as_is(str(path))}[/]")
     console.print(f"Next: {program_name()} plan --host {as_is(host.name + flag)}")
-
-
-def _agreed() -> bool:
-    """Whether somebody at a terminal answers yes."""
-    return prompt.on_terminal() and prompt.answer("Write it into the inventory? [y/N] ").lower() in ("y", "yes")
-
-
-def _warn_of_branch(desired: Desired, seen: Seen, console: Console) -> None:
-    if desired.driver is None:
-        return
-    try:
-        check_branch(dict(seen.gpus), desired.driver.branch)
-    except HostError as error:
-        console.print(f"[yellow]{as_is(error.found)}: {as_is(error.fix)}[/]")
 
 
 def _changed_files(
@@ -264,12 +252,15 @@ def _changed_files(
     fresh_rig = ""
     if not found.rig_fits and own is not None and own.exists():
         files[own] = init_update.with_value(atomic.text_of(own), str(own), "gpus", found.gpus)
-    elif not found.rig_fits and (other := _same_rig(folder, found, seen)):
-        fresh_rig = other.key
+    elif not found.rig_fits and (others := _rigs_with(folder, found.gpus, seen)):
+        fresh_rig = others[0].key
     elif not found.rig_fits:
         path = folder / "rigs" / f"{host.name}.yml"
         if path.exists():
-            raise UsageError("init", f"{path} is there, and {host.name} does not name it", f"rig: {host.name}", "")
+            there = f"{path} is there, and {host.name} does not name it"
+            raise UsageError(
+                "init", there, f"rig: {host.name}", f"write rig: {host.name} for {host.name}, or move {path} away"
+            )
         today = datetime.date.today()
         branch = driver.branch if driver and driver.branch in fit(seen.gpus).branches else ""
         files[path] = init_draft.rig_text(
@@ -283,10 +274,10 @@ def _changed_files(
     return files
 
 
-def _same_rig(folder: Path, found: init_update.Comparison, seen: Seen) -> Rig | None:
-    """A known rig for the machine's board that has the same GPUs at the same positions."""
+def _rigs_with(folder: Path, gpus: Mapping[str, str], seen: Seen) -> list[Rig]:
+    """The known rigs for the machine's board that have these GPUs at these positions."""
     rigs = init_draft.matching(_every_rig(folder), list(seen.gpus.values()), seen.board)
-    return next((rig for rig in rigs if rig.gpus == found.gpus), None)
+    return [rig for rig in rigs if rig.gpus == gpus]
 
 
 def _every_rig(folder: Path) -> list[Rig]:
@@ -303,9 +294,8 @@ def _file_of(host: Host, key: str, folder: Path) -> Path:
     if key not in host.variables:
         others = inventory.host_variables(folder, host.name)
         if others and not path.exists():
-            raise UsageError(
-                "init", f"{folder}/host_vars has {host.name} in several files", str(path), f"write {key} yourself"
-            )
+            found = f"{folder}/host_vars has {host.name} in several files"
+            raise UsageError("init", found, str(path), f"write {key} yourself")
         return path
     set_by = Path(host.origin(key).rpartition(":")[0])
     if host.name not in (set_by.stem, set_by.parent.name) or "host_vars" not in set_by.parts:
@@ -401,10 +391,8 @@ def _described(
 
 
 def _display(seen: Seen, console: Console) -> bool | None:
-    """The value of `display` of the driver: true for a machine with graphical sessions; asked for where only the screen
-    is on a GPU.
-
-    None for any other machine, and where nobody can be asked; `plan` then names the choice.
+    """The value of `display` of the driver: true for a machine with graphical sessions, the answer at a terminal if only
+    the screen is on a GPU, otherwise None; `plan` then names the choice.
     """
     if seen.graphical.manager or seen.graphical.sessions:
         what = seen.graphical.manager or ", ".join(seen.graphical.sessions)
@@ -413,18 +401,8 @@ def _display(seen: Seen, console: Console) -> bool | None:
         return True
     if not seen.screen_gpu or not prompt.on_terminal():
         return None
-    question = (
-        f"Its screen is on the GPU {seen.screen_gpu}. Install the driver's libraries for X and Wayland too? [y/N] "
-    )
-    return prompt.answer(question).lower() in ("y", "yes")
-
-
-def _variables(options: InitOptions) -> dict[str, Any]:
-    """The connection variables of --address or --local. Raises UsageError for an invalid name or address."""
-    _checked_name(options.host)
-    if options.local:
-        return {"ansible_connection": "local"}
-    return _connection_of(options.address)
+    print(f"Its screen is on the GPU {seen.screen_gpu}. ", end="")
+    return prompt.answer("Install the driver's libraries for X and Wayland too? [y/N] ").lower() in ("y", "yes")
 
 
 def _checked_name(name: str) -> None:
@@ -442,13 +420,6 @@ def _connection_of(address: str) -> dict[str, Any]:
         raise UsageError("--address", found, endpoint.PLACE, "--address ubuntu@192.168.1.20")
     variables = {"ansible_host": place.address, "ansible_user": place.user, "ansible_port": place.port}
     return {name: value for name, value in variables.items() if value}
-
-
-def _record_key(host: Host, options: InitOptions) -> None:
-    """Records the host key after a yes, unless it is known already. Raises ConsentError, UsageError, Unreachable."""
-    left = host_key.confirm("init", host, options.yes, "the host key is not known; nothing was written")
-    if left:
-        raise UsageError("init", "another host key is on record for it", "one host key", f"{left[0]}, then init again")
 
 
 def _look(host: Host, console: Console) -> Seen:

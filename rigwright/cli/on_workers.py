@@ -264,11 +264,10 @@ class Slices:
         except BaseException as error:
             problem = f"the worker that had it gave no answer that can be used ({type(error).__name__}: {error})"
         more, stopped_by = document.get("slice", {}), document.get("error") or {}
+        words = [one_line(str(stopped_by.get(key, "")))[:500] for key in ("where", "found") if stopped_by.get(key)]
+        says = f"the worker says: {': '.join(words)}" if words else "the worker's answer is no report of this host"
         for job in part.jobs:
             name = job.host.name
-            error = document.get("error") or {}
-            words = [one_line(str(error.get(key, "")))[:500] for key in ("where", "found") if error.get(key)]
-            says = f"the worker says: {': '.join(words)}" if words else "the worker's answer is no report of this host"
             found = problem or says
             if name in document.get("hosts", {}):
                 try:

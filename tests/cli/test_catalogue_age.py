@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rigwright import catalogue
-from rigwright.cli import command, runner
+from rigwright.cli import runner
 from rigwright.features.explain import command as explain_command
-from tests.cli.run_command import OPTIONS, run_command
+from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
 
 READ = catalogue.release_table().read
@@ -60,12 +60,12 @@ def test_hosts(
 
 
 def test_explain(capsys: pytest.CaptureFixture[str], warned: bool) -> None:
-    assert command.run(OPTIONS["explain"](name="535")) == 0
+    assert run_command("explain", name="535") == 0
     out = capsys.readouterr().out
     assert out.startswith("driver 535\n")
     assert (TEXT in out) == warned
 
 
 def test_explain_of_what_is_not_known(capsys: pytest.CaptureFixture[str], warned: bool) -> None:
-    assert command.run(OPTIONS["explain"](name="driver 999.99")) == 1
+    assert run_command("explain", name="driver 999.99") == 1
     assert (TEXT in capsys.readouterr().err) == warned

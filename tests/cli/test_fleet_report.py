@@ -287,7 +287,7 @@ def test_a_mistake_costs_no_file(
         (tmp_path / name).write_text("the last report")
     given = {"inventory": str(closed), "playbook": str(play(closed)), "html": "fleet.html", "prometheus": "fleet.prom"}
     assert report(**{**given, **words}) == 1
-    assert said in capsys.readouterr().out
+    assert said in "".join(capsys.readouterr())
     assert {(tmp_path / name).read_text() for name in ("fleet.html", "fleet.prom")} == {"the last report"}
 
 

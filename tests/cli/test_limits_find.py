@@ -19,6 +19,7 @@ from rigwright.features.limits_find import command, table
 from rigwright.features.limits_find import points as limit_points
 from rigwright.features.limits_find.options import LimitsFindOptions
 from rigwright.features.limits_find.points import Carried, Group, Point, Supplies, Sweep, SweepPlan
+from rigwright.features.limits_find.run import SweepOptions
 from rigwright.inventory.model import Host
 
 RTX = Group("rtx-3090", "NVIDIA GeForce RTX 3090", ("GPU-a", "GPU-b"), "power_limit_w", 100, 350)
@@ -56,7 +57,7 @@ def test_what_is_refused_before_connecting(
 
 def test_one_host_at_a_time() -> None:
     options = LimitsFindOptions(host="all")
-    find = command._Find(options, command._swept(options))
+    find = command._Find(options, SweepOptions())
     bound = [SimpleNamespace(host=Host(name, (), {})) for name in ("a", "b")]
     with pytest.raises(RigwrightError, match="2 hosts are named") as caught:
         find.bind(None, bound)  # type: ignore[arg-type]

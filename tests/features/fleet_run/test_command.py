@@ -35,7 +35,7 @@ def run(
     code = run_command(
         "fleet.run", cmd=cmd, host=host or None, inventory=inventory, timeout_s=timeout_s, json=str(file)
     )
-    return code, capsys.readouterr().out, json.loads(file.read_text())
+    return code, "".join(capsys.readouterr()), json.loads(file.read_text())
 
 
 def test_equal_answers_are_shown_once(inventory: str, capsys: pytest.CaptureFixture[str]) -> None:
