@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import os
 import secrets
 import tempfile
 from collections import Counter
@@ -21,6 +20,7 @@ from rigwright.catalogue.compatibility import check_branch, cuda_ceiling, fit
 from rigwright.catalogue.summary import counted, counted_of, not_described
 from rigwright.cli import init_draft, init_update, trust
 from rigwright.cli.answer import answered
+from rigwright.cli.given_inventory import inventory_path
 from rigwright.cli.option_values import WATTS
 from rigwright.cli.options import InitOptions
 from rigwright.core import lazy_re
@@ -69,7 +69,7 @@ class Seen(Struct, frozen=True):
 @answered
 def init(options: InitOptions, console: Console) -> None:
     """Adds the machine to the inventory, or shows what changed. Nothing is written when it fails or is interrupted."""
-    folder = Path(options.inventory or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
+    folder = inventory_path(options.inventory)
     if folder.is_file():
         expected, fix = "a directory with hosts.yml, to write host_vars/ beside it", f"--inventory {folder.parent}"
         raise UsageError("--inventory", f"{folder} is a file", expected, fix)
@@ -524,9 +524,9 @@ def _supply_w(options: InitOptions) -> int:
     return 0
 
 
-def offer(address: str, inventory_path: str) -> str:
+def offer(address: str, inventory: str) -> str:
     """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a
     terminal."""
     name = prompt.answer(f"{address} is not in the inventory. A name to describe it under (Enter: leave it) ")
-    given: dict[str, Any] = {"host": name, "address": address, "inventory": inventory_path}
+    given: dict[str, Any] = {"host": name, "address": address, "inventory": inventory}
     return name if name and init(InitOptions(**given)) == 0 else ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 
 from rigwright.cli.answer import Answer, answered
+from rigwright.cli.given_inventory import read_inventory
 from rigwright.cli.options import InventoryListOptions
-from rigwright.cli.runner import read_inventory
 from rigwright.facts.plain import plain
 from rigwright.report.labels import as_is
 from rigwright.report.tables import inventory as table

@@ -25,6 +25,7 @@ def limits(options: LimitsOptions) -> int:
 def _limits(jobs: list[HostJob], text: Any, options: LimitsOptions) -> None:
     from rigwright.fleet import actions, pool
     from rigwright.report.labels import as_is
+    from rigwright.report.tables import limits as table
 
     pool.run_hosts(jobs, partial(actions.plan_limits, show=options.show), activity="planning")
     if not options.show:
@@ -35,7 +36,7 @@ def _limits(jobs: list[HostJob], text: Any, options: LimitsOptions) -> None:
         pool.run_hosts(jobs, actions.apply_limits, activity="applying")
     for job in jobs:
         if rows := job.report.last(LimitsResult).rows:
-            text.limits(rows)
+            table.show(text.console, rows)
         if job.report.error is None:
             changed = count(job.report.changes, "change") if job.report.changes else "nothing to change"
             text.line(f"[bold]{as_is(job.host.name)}[/]: {'drift' if job.report.status == 'pending' else changed}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from rigwright.cli import runner
+from rigwright.cli.given_inventory import inventory_path
 from rigwright.cli.options import ProvisionOptions
 from rigwright.core.errors import UsageError
 
@@ -72,7 +73,7 @@ def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
         return options, None
     from rigwright.fleet.rollout import Rolling, Rollout
 
-    inventory = str(runner.inventory_path(options.inventory).resolve())
+    inventory = str(inventory_path(options.inventory).resolve())
     playbook = str(runner.playbook(options.playbook, "provision").resolve())
     most = 0 if options.max_fail is None and options.serial else options.max_fail
     subject = (inventory, playbook, options.host or "", options.tags)

@@ -4,7 +4,6 @@ report."""
 from __future__ import annotations
 
 import datetime
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from rigwright.cli import slice_command
+from rigwright.cli.given_inventory import inventory_path, read_inventory
 from rigwright.cli.options import HostsOptions
 from rigwright.core import host_ranges, run_ids
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
@@ -427,19 +427,6 @@ def warn_of_age(text: Any) -> None:
         text.warn(warning)
 
 
-def given_inventory(given: str) -> Any | None:
-    """As `read_inventory`; None when no inventory is named and ./inventory does not exist. Raises InputError."""
-    exists = given or os.environ.get("RIGWRIGHT_INVENTORY") or Path("inventory").exists()
-    return read_inventory(given) if exists else None
-
-
-def read_inventory(given: str, vault_password_file: str = "") -> Any:
-    """The inventory of --inventory, RIGWRIGHT_INVENTORY or ./inventory. Raises InputError."""
-    from rigwright import inventory
-
-    return inventory.read(inventory_path(given), vault_password_file)
-
-
 def playbook(given: str, default: str) -> Path:
     """The playbook of --playbook (a file, or the name of one that rigwright brings), or the default one that rigwright
     brings."""
@@ -447,8 +434,3 @@ def playbook(given: str, default: str) -> Path:
         return shipped_files.folder("playbooks") / f"{default}.yml"
     shipped = {path.stem: path for path in shipped_files.folder("playbooks").glob("*.yml")}
     return Path(given) if given not in shipped or Path(given).is_file() else shipped[given]
-
-
-def inventory_path(given: str) -> Path:
-    """The path of --inventory, RIGWRIGHT_INVENTORY or ./inventory."""
-    return Path(given or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 
 from rigwright.cli.answer import Answer, answered
+from rigwright.cli.given_inventory import read_inventory
 from rigwright.cli.options import TrustOptions
-from rigwright.cli.runner import read_inventory
 from rigwright.core.control_characters import visible
 from rigwright.core.errors import HistoryError
 from rigwright.core.process import prompt

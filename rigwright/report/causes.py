@@ -1,5 +1,4 @@
-"""Texts of many hosts that have one cause: what two findings have in common when only their quantities and places
-differ."""
+"""Texts of many hosts that have one cause: they are equal but for quantities and places."""
 
 from __future__ import annotations
 
@@ -28,38 +27,28 @@ SHOWN = 3
 
 
 def cause_of(text: str, host: str = "") -> str:
-    """The text without quantities, places, releases within a driver branch and the name of its host: equal for hosts
-    with the same problem."""
+    """The text without quantities, places, the release within a driver branch, and the name of its host."""
     named = text.replace(host, "HOST") if host else text
     return _QUANTITY.sub("#", _RELEASE.sub(r"\1", _PLACE.sub("@", named)))
 
 
 def common(texts: Sequence[str]) -> str:
-    """One text for texts of the same cause: quantities that differ become a range, `83 to 91 C`. Of texts that differ
-    otherwise the most frequent one."""
+    """One text for texts of the same cause: different quantities become a range, `83 to 91 C`. The most frequent text, if
+    more than the quantities differs."""
     counted = Counter(texts)
-    if len(counted) < 2:
-        return next(iter(counted), "")
-    skeletons = {_QUANTITY.sub("#", text) for text in counted}
-    if len(skeletons) > 1:
-        return counted.most_common(1)[0][0]
-    columns = list(zip(*(_QUANTITY.findall(text) for text in counted), strict=True))
-    ranges = iter([_range(column) for column in columns])
+    if len({_QUANTITY.sub("#", text) for text in counted}) != 1:
+        return counted.most_common(1)[0][0] if counted else ""
+    columns = zip(*(_QUANTITY.findall(text) for text in counted), strict=True)
+    ends = [(min(column, key=float), max(column, key=float)) for column in columns]
+    ranges = iter([least if least == most else f"{least} to {most}" for least, most in ends])
     return _QUANTITY.sub(lambda _match: next(ranges), texts[0])
 
 
-def _range(numbers: Sequence[str]) -> str:
-    least, most = min(numbers, key=float), max(numbers, key=float)
-    return least if least == most else f"{least} to {most}"
-
-
 def variants(texts: Iterable[str]) -> str:
-    """The different texts, the most frequent first with their counts: `6.8.0-71 (8), 6.8.0-60 (4) and 2 more`. A single
-    one has no count."""
+    """The different texts with their counts, the most frequent first: `6.8.0-71 (8), 6.8.0-60 (4) and 2 more`."""
     texts = list(texts)
-    one = common(texts)
     if len({_QUANTITY.sub("#", text) for text in texts}) < 2:
-        return one
+        return common(texts)
     counted = Counter(texts).most_common()
     shown = ", ".join(f"{text} ({number})" for text, number in counted[:SHOWN])
     return shown if len(counted) <= SHOWN else f"{shown} and {len(counted) - SHOWN} more"

@@ -1,5 +1,4 @@
-"""The only rich console of rigwright. It filters every text before it adds colours, so no text of a host controls the
-terminal."""
+"""The only rich console of rigwright. It filters every text, so that no text of a host controls the terminal."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from rigwright.core.process.streams import unfiltered
 
 
 class SafeConsole(Console):
-    """A console that replaces control characters, cuts long lines and makes no links. Its colours and its moves of the
-    cursor come from rich itself."""
+    """A console that replaces control characters, cuts long lines and makes no links."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The text of a string with rich markup; filtered, so that its width is that of what is shown."""
@@ -47,8 +45,7 @@ def _harmless(segment: Segment) -> Segment:
 
 
 def _cut(text: Text) -> Text:
-    """The text with the ends of its long lines replaced by the number of their characters; control characters
-    replaced."""
+    """The text with control characters replaced, and the end of a long line replaced by the number of characters."""
     plain = visible(text.plain)
     if plain != text.plain:
         text = text.copy()

@@ -128,10 +128,9 @@ ERRORS = {error.exit_code: error for error in (HostError, ConsentError, Unreacha
 
 
 def read_host(host: Host, written: object, exit_code: int) -> HostReport:
-    """The report of a host from its part of the document that a worker wrote, as far as it is used for more than that.
+    """The report of a host from its part of the document that a worker wrote, as far as the controller uses it.
 
-    `exit_code`: that of its error, 0 without one. Raises ValueError, TypeError or KeyError for a document of another
-    form.
+    `exit_code`: that of its error, or 0. Raises ValueError, TypeError or KeyError for a document of another form.
     """
     like = _of_report(HostReport(host))
     if not isinstance(written, dict) or written.keys() != like.keys():
@@ -201,8 +200,7 @@ def redacted(document: dict[str, Any]) -> dict[str, Any]:
 
 
 MANY = 8
-"""With more hosts than this, each is one line of the JSON text: with a line for each value the text takes ten times as
-long to write."""
+"""With more hosts than this, each is one line of the JSON text: a line for each value takes ten times as long."""
 
 
 def dumps(document: dict[str, Any]) -> str:

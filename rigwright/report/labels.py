@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -37,10 +36,10 @@ SIGNS = {"fail": "✗", "unknown": "?", "warn": "!", "info": "i", "pass": "✓"}
 
 
 def as_is(text: str) -> str:
-    """Text of a host or a file for rich's markup: its brackets are escaped, its control characters replaced, its long
-    lines cut."""
+    """Text of a host or a file for rich's markup: brackets escaped, control characters replaced, long lines cut."""
     shown = [""]
-    for at, part in enumerate(_MANY_BACKSLASHES.sub(_counted, harmless(text)).split("[")):
+    shorter = _MANY_BACKSLASHES.sub(lambda match: f"({len(match[0])} backslashes)", harmless(text))
+    for at, part in enumerate(shorter.split("[")):
         if at and part[:1] in _TAG and "]" in part:  # rich would take it for a tag: a backslash more makes it text
             shown.append(_backslashes(shown[-1]) + "\\[")
         elif at:
@@ -58,10 +57,6 @@ def _backslashes(text: str) -> str:
     return "\\" * (len(text) - len(text.rstrip("\\")))
 
 
-def _counted(match: re.Match[str]) -> str:
-    return f"({len(match[0])} backslashes)"
-
-
 def count_bad(counts: Mapping[str, int]) -> str:
     """`1 failed, 2 unknown, 3 warnings`; "" when there are none."""
     words = {**WORDS, "warn": "warning" if counts.get("warn") == 1 else "warnings"}
@@ -71,8 +66,7 @@ def count_bad(counts: Mapping[str, int]) -> str:
 def checks_in_words(report: HostReport) -> str:
     """`34 checks hold, 1 failed, 2 could not be answered, 1 test is required`; what there is none of is left out, except
     what holds."""
-    holds = f"{count(report.passed, 'check')} {'holds' if report.passed == 1 else 'hold'}"
-    words = [holds]
+    words = [f"{count(report.passed, 'check')} {'holds' if report.passed == 1 else 'hold'}"]
     words += [f"{report.failed} failed"] if report.failed else []
     words += [f"{report.unanswered} could not be answered"] if report.unanswered else []
     words += [required_in_words(len(report.required_tests))] if report.required_tests else []

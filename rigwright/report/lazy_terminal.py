@@ -1,5 +1,4 @@
-"""The text output of a run. What draws it (rich) is imported when the first line is due, so that a command starts at
-once."""
+"""The text output of a run. It imports rich when the first line is written, so that a command starts at once."""
 
 from __future__ import annotations
 

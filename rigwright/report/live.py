@@ -47,8 +47,7 @@ class _HostLine(Struct):
 
 
 class Progress:
-    """A renderable of the state of hosts, fed with events. Thread-safe as long as the events of one host come from one
-    thread."""
+    """A renderable of the state of hosts, from events. Thread-safe if the events of a host come from one thread."""
 
     def __init__(self, hosts: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -80,8 +79,7 @@ class Progress:
             yield Segment.line()
 
     def lines(self, width: int, max_lines: int) -> list[Text]:
-        """Up to `max_lines` lines: running hosts first, then failed, waiting and finished ones; the last line counts
-        them."""
+        """At most `max_lines` lines: running hosts first, then failed, waiting and finished ones; the last one counts them."""
         by_state = {state: [name for name, line in self._hosts.items() if line.state == state] for state in _STATES}
         names = [name for state in _STATES for name in by_state[state]]
         name_width = min(NAME_COLUMNS, max((cell_len(one_line(name)) for name in names), default=0))

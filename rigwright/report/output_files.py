@@ -78,8 +78,7 @@ def record(document: dict[str, Any], output: Output) -> None:
 
 
 def write(document: dict[str, Any], files: Files, output: Output) -> int:
-    """Writes the document to its file (`-`: stdout), and its page and metrics to theirs. Returns 1 when one cannot be
-    written; a message says so."""
+    """Writes the document (`-`: to stdout), its page and its metrics. Returns 1, after a message, if one fails."""
     failed = 0
     is_fleet_report = document["command"] == "fleet.report"
     # The last whole report is better than half a report or one without hosts: keep it.
@@ -128,8 +127,7 @@ def write_json(document: dict[str, Any], target: str) -> None:
 
 
 def _write(option: str, text: Iterable[str], file: str) -> None:
-    """Writes the parts of a text to the file, whole or not at all; a device or a pipe is written to. Raises UsageError
-    when it cannot be written."""
+    """Writes the parts of a text to the file, whole or not at all, or to a device or a pipe. Raises UsageError."""
     try:
         if _is_stream(file):
             with Path(file).open("w", encoding="utf-8") as stream:

@@ -87,8 +87,7 @@ class Text:
         return self._region.paused() if self._region else contextlib.nullcontext()
 
     def line(self, text: str = "", indent: int | None = None) -> None:
-        """One line, with markup; on a terminal what does not fit into it follows indented, by `indent` columns in
-        all."""
+        """One line, with markup; on a terminal its rest follows with an indentation of `indent` columns."""
         with self._lock:
             hanging(self.console, text, indent)
 
@@ -239,8 +238,7 @@ class Text:
                 self._hanging(" " * 10, f"{count(others, 'more finding')} of the same cause; --findings shows all")
 
     def _hanging(self, label: str, text: str, copied: bool = False) -> None:
-        """A dim label and its text. On a terminal the text is wrapped beside the label, except a command that a reader
-        copies."""
+        """A dim label and its text, on a terminal wrapped beside the label; a command to copy is not wrapped."""
         begin = " " * 8
         line = f"{begin}[dim]{label}[/]{as_is(text)}"
         with self._lock:
@@ -248,13 +246,6 @@ class Text:
                 self.console.print(line, soft_wrap=True)
             else:
                 hanging(self.console, line, len(begin + label))
-
-    def limits(self, rows: Sequence[dict[str, Any]]) -> None:
-        """The table of limits."""
-        from rigwright.report.tables import limits
-
-        with self._lock:
-            limits.show(self.console, rows)
 
     def errors(self, errors: Sequence[tuple[str, RigwrightError]]) -> None:
         """The errors of hosts; one that three or more hosts share, but for addresses, is shown once."""
@@ -266,18 +257,14 @@ class Text:
                 host, error = same[0]
                 names = host_ranges.folded(name for name, _ in same)
                 message = without_addresses(str(error).removeprefix(f"{host}: ").replace(host, "HOST"))
-                self._error(f"{listed(names)}: {message}")
+                self.error(f"{listed(names)}: {message}")
                 continue
             for host, error in same:
-                self.error(error, host)
+                self.error(error if error.where.startswith(host) else f"{host}: {error}")
 
-    def error(self, error: RigwrightError, host: str = "") -> None:
+    def error(self, error: RigwrightError | str) -> None:
         """One error with its place, what was found, what was expected and the fix."""
-        prefix = f"{host}: " if host and not error.where.startswith(host) else ""
-        self._error(prefix + str(error))
-
-    def _error(self, message: str) -> None:
-        for number, line in enumerate(message.splitlines()):
+        for number, line in enumerate(str(error).splitlines()):
             begin = "[bold red]error[/] " if number == 0 else ""
             self.line(begin + as_is(line), 12 if number else 6)
 
@@ -299,8 +286,7 @@ def _folded(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _by_step(findings: Sequence[Finding]) -> list[str]:
-    """Of several differences from the playbook a line for each step, in its order, with what differs; [] for other
-    findings."""
+    """For several differences from the playbook a line for each step with its subjects; [] for other findings."""
     from rigwright.checks.problems import differs, listed
 
     steps: dict[str, list[str]] = {}

@@ -13,15 +13,12 @@ from rich.text import Text
 
 _NARROWEST = 16
 """Columns beside an indentation; with fewer the text is not wrapped."""
-
-
 _STEP = 4
-"""Columns by which the rest of a line is further right than its beginning, unless the caller says more."""
+"""The default indentation of the rest of a line, in columns after the indentation of its beginning."""
 
 
 def hanging(console: Console, text: str, indent: int | None = None) -> None:
-    """Prints lines of rich markup; on a terminal what does not fit beside its beginning follows `indent` columns from
-    the left.
+    """Prints lines of rich markup; on a terminal the rest of a long line follows `indent` columns from the left.
 
     It breaks between words only. A word that is longer than the line stays whole, so that it can be copied.
     """
@@ -45,8 +42,7 @@ def _hanging(console: Console, line: Text, indent: int | None) -> None:
 
 
 def _breaks(line: str, indent: int, room: int) -> list[int]:
-    """Where the lines after the first begin: at words, and no line has more than `room` columns after the
-    indentation."""
+    """The beginnings of the lines after the first: at words, with at most `room` columns after the indentation."""
     begin, breaks = indent, []
     for word in re.finditer(r"\S+", line):
         if word.start() > begin and cell_len(line[begin : word.end()]) > room:
@@ -56,8 +52,7 @@ def _breaks(line: str, indent: int, room: int) -> list[int]:
 
 
 def message(text: str, stream: IO[str]) -> str:
-    """An error's message for a stream: on a terminal its lines hang beside `expected:` and `fix:`, and break between
-    words."""
+    """An error's message for a stream: on a terminal its lines are wrapped beside `expected:` and `fix:`."""
     if not stream.isatty():
         return text
     columns = shutil.get_terminal_size().columns

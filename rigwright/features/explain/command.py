@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rigwright import catalogue
 from rigwright.cli.answer import answered
-from rigwright.cli.runner import inventory_path
+from rigwright.cli.given_inventory import inventory_path
 from rigwright.core.errors import UsageError
 from rigwright.features.explain.options import ExplainOptions
 from rigwright.features.explain.table import show

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rigwright.cli import inventory_line, runner
+from rigwright.cli.given_inventory import inventory_path, read_inventory
 from rigwright.core.errors import HostError, UsageError
 from rigwright.core.host_result import HostResult
 from rigwright.core.process import prompt
@@ -128,7 +129,7 @@ class _Find(Struct):
         given = host.variables.get("limits")
         now: Mapping[str, Any] = self.variables.variables["limits"] if given == "auto" else given or {}
         value = limit_points.limits_with(now, planned.groups, point.limits, planned.all_gpus)
-        path = runner.inventory_path(self.options.inventory)
+        path = inventory_path(self.options.inventory)
         line = inventory_line.of(host, path if path.is_dir() else path.parent, "limits", value)
         job.merge(replace(sweep, chosen=chosen, write=line.text, write_to=line.place))
         flag = f" --inventory {shlex.quote(str(self.options.inventory))}" if self.options.inventory else ""
@@ -138,7 +139,7 @@ class _Find(Struct):
                 f"[bold]{as_is(job.host.name)}[/]: the inventory says so already; in force with: {as_is(command)}"
             )
             return
-        proof = partial(runner.read_inventory, self.options.inventory, self.options.vault_password_file)
+        proof = partial(read_inventory, self.options.inventory, self.options.vault_password_file)
         written = inventory_line.settle(line, self.options.write, proof, text, "To have it, write this into")
         text.plain(f"{'In force with' if written else 'Then'}: {command}")
 

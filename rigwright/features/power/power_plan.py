@@ -14,7 +14,7 @@ from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.catalogue.rigs import Supply
 from rigwright.cli.answer import Answer, answer
-from rigwright.cli.runner import given_inventory, read_inventory
+from rigwright.cli.given_inventory import given_inventory, read_inventory
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.process import prompt

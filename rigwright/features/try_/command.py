@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rigwright.cli import inventory_line, runner
+from rigwright.cli.given_inventory import inventory_path, read_inventory
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.process import prompt
@@ -146,7 +147,7 @@ class _Try(Struct):
     @property
     def folder(self) -> Path:
         """The folder with the `host_vars/` of the inventory."""
-        path = runner.inventory_path(self.options.inventory)
+        path = inventory_path(self.options.inventory)
         return path if path.is_dir() else path.parent
 
     @property
@@ -280,7 +281,7 @@ class _Try(Struct):
         if job.report.error is not None:
             return
         text.line(f"[bold]{as_is(job.host.name)}[/]: [bold green]kept[/], {as_is(why)}")
-        inventory_line.settle(line, self.options.write, lambda: runner.read_inventory(self.options.inventory), text)
+        inventory_line.settle(line, self.options.write, lambda: read_inventory(self.options.inventory), text)
 
     def _measure_only(self, jobs: list[HostJob], text: Any) -> None:
         """Measures the host as it is; with --again compares it with what an earlier run left it in."""
