@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,22 @@ from msgspec.structs import replace
 from rigwright.cli import runner
 from rigwright.cli.given_inventory import inventory_path
 from rigwright.cli.options import ProvisionOptions
+from rigwright.cli.plan import hint_at_training
+from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
+from rigwright.core.numbers import count
+from rigwright.core.process.program_name import program_name
+from rigwright.engine.report import HostReport, NcclTestResult
 
 if TYPE_CHECKING:
-    from rigwright.engine.report import HostReport
-    from rigwright.fleet.host_job import HostJob
+    from rigwright.cli.on_workers import Slices
+    from rigwright.fleet.host_job import HostAction, HostJob
     from rigwright.fleet.rollout import Rolling
+
+MANY = 4
+"""With more hosts than this, findings that pass are counted and not shown one by one."""
+ALIKE = 3
+"""The number of hosts with the same result from which they are shown as one."""
 
 
 def provision(options: ProvisionOptions) -> int:
@@ -26,42 +37,28 @@ def provision(options: ProvisionOptions) -> int:
 
     def prepare(run_id: str) -> runner.HostCommand:
         counted, rolling = _rollout(options, run_id)
-
-        def act(jobs: list[Any], text: Any) -> None:
-            from rigwright.cli import provision_hosts
-
-            provision_hosts.provision(jobs, text, counted, rolling)
-
-        def by_workers(jobs: list[Any], text: Any, slices: Any) -> None:
-            from rigwright.cli import provision_hosts
-
-            assert rolling
-            provision_hosts.by_workers(jobs, text, slices, rolling)
-
         return runner.HostCommand(
             counted,
-            act,
+            partial(_provision, options=counted, rolling=rolling),
             runner.playbook(counted.playbook, "provision"),
             counted.tag_names,
             options.disrupt,
             rolling.state.reboots if rolling else options.reboots or 1,
             restart=restart_words(options.command, options.yes),
             rollout=rolling,
-            by_workers=by_workers,
-            afterwards=lambda jobs, text: _hint_at_training(jobs, text, counted.playbook),
+            by_workers=partial(_provision_by_workers, rolling=rolling),
+            afterwards=partial(_hint, playbook=counted.playbook),
             exit_code=exit_code,
         )
 
     return runner.run(options, prepare)
 
 
-def _hint_at_training(jobs: list[HostJob], text: Any, playbook: str) -> None:
-    """Says what `train` would add to hosts that this run has proved with its own playbook."""
+def _hint(jobs: list[HostJob], text: Any, playbook: str) -> None:
+    """Says what `train` would add to hosts that this run has proved with the playbook of the command."""
     if not playbook:
-        from rigwright.cli import train_hint
-
         proved = (job.host for job in jobs if not job.report.bad and job.report.status != "not_attempted")
-        train_hint.say(proved, text, "provision")
+        hint_at_training(proved, text, "provision")
 
 
 def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
@@ -138,3 +135,133 @@ def exit_code(report: HostReport) -> int:
     mig = report.host.variables.get("mig")
     decided = report.host.variables.get("p2p_wheels") == "none" or (isinstance(mig, Mapping) and any(mig.values()))
     return report.exit_code or (2 if report.required_tests and not decided else 0)
+
+
+def _provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling: Rolling | None) -> None:
+    """Shows the plans, asks, and provisions the hosts; when a rollout stops, the rest is not attempted."""
+    from rigwright.fleet import actions, pool, rollout
+
+    if rolling:
+        _show_resumed(rolling, text)
+    describe = bool(options.json or options.html)
+    many = len(jobs) > pool.MOST_OPEN  # then the checks would need a connection of their own
+    plan = partial(actions.plan_or_fail, describe=describe, checks=True, unproved=many)
+    pool.run_hosts(jobs, plan, activity="planning", reads=True)
+    alive = [job for job in jobs if job.report.error is None]
+    text.plans([job.report for job in alive])
+    pending = any(job.report.status == "pending" for job in alive)
+    runner.consent(options.yes or not pending, "Make these changes?")
+    action = partial(actions.provision_host, wheels=options.wheels, describe=describe)
+    batch = partial(_batch, text=text, action=action, short=len(jobs) > MANY, findings=options.findings)
+    if rolling is None:
+        batch(alive)
+    else:
+        _show_end(rolling, jobs, rollout.roll(jobs, text, batch, rolling), text)
+
+
+def _provision_by_workers(jobs: list[HostJob], text: Any, slices: Slices, rolling: Rolling) -> None:
+    """As `_provision`, by workers of --executor: their plans are in the text of their commands."""
+    from rigwright.fleet import rollout
+
+    _show_resumed(rolling, text)
+    slices.give_out(jobs, yes=False)
+    if slices.question:
+        runner.consent(slices.yes, slices.question)
+    _show_end(rolling, jobs, rollout.roll(jobs, text, slices.give_out, rolling, slices.finished), text)
+
+
+def _show_resumed(rolling: Rolling, text: Any) -> None:
+    """Says which rollout is continued; nothing of a new one."""
+    if not rolling.going_on:
+        return
+    state = rolling.state
+    done = f"{len(state.hosts) - len(state.left)} of {count(len(state.hosts), 'host')} done"
+    text.line(f"Going on with the rollout of run [bold]{state.run}[/]: {done}")
+    given = "".join(f", {name} {value}" for name, value in (("--host", state.host), ("--tags", state.tags)) if value)
+    text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{given}")
+    if state.begun:
+        text.plain(f"  at work when it stopped: {host_ranges.folded(state.begun)}")
+
+
+def _show_end(rolling: Rolling, jobs: Sequence[HostJob], failed: Sequence[str], text: Any) -> None:
+    """Writes the result of the rollout, and the next command when it is not finished."""
+    from rigwright.report.labels import as_is
+
+    state = rolling.state
+    if not state.left:
+        text.line(f"\n[bold green]Rollout done[/]: {count(len(state.hosts), 'host')}.")
+        return
+    left = [job.host.name for job in jobs if job.host.name in {*state.left} - {*failed}]
+    bad = f"{len(failed)} of {count(len(state.hosts), 'host')} failed ({host_ranges.folded(failed)})"
+    if rolling.stopped:
+        rolling.stopped = f"{bad}, {rolling.stopped}"
+        rest = f"; not attempted: {host_ranges.folded(left)}" if left else ""
+        text.line(f"\n[bold red]Stopped[/]: {as_is(rolling.stopped + rest)}")
+    else:
+        text.line(f"\n[bold]Rollout[/]: {as_is(bad)}, the others are done")
+    text.line(f"  fix:      correct the cause, then {program_name()} provision --resume")
+
+
+def _batch(
+    members: Sequence[HostJob],
+    text: Any,
+    action: HostAction,
+    short: bool,
+    findings: bool,
+    on_end: Callable[[HostJob], object] = lambda _job: None,
+    too_many: Callable[[int], bool] = lambda _failed: False,
+) -> None:
+    """Provisions these hosts and writes their results; with `short` findings that pass are only counted. The other
+    arguments are those of the `batch` of `roll`."""
+    from rigwright.fleet import pool
+    from rigwright.report.labels import as_is
+
+    failed = 0
+
+    def enough(job: HostJob) -> bool:
+        nonlocal failed
+        failed += job.report.bad
+        return too_many(failed)
+
+    pool.run_hosts(members, action, activity="beginning", enough=enough, on_end=on_end, last=True)
+    done = [job.report for job in members if job.report.error is None and job.report.status != "not_attempted"]
+    for reports in _with_one_result(done) if short and not findings else [[report] for report in done]:
+        names = host_ranges.folded(report.host.name for report in reports)
+        named = replace(reports[0], host=dataclasses.replace(reports[0].host, name=names))
+        runner.show_result(named, text, findings, only_bad=short)
+        text.line(closing(reports, names))
+    for job in members:
+        if job.report.error is not None and len(members) > 1:
+            text.line(f"[bold]{as_is(job.host.name)}[/]: [bold red]failed[/], {as_is(job.report.error.found)}")
+
+
+def _with_one_result(reports: Sequence[HostReport]) -> list[list[HostReport]]:
+    """The reports in groups that are shown as one: those of ALIKE or more hosts with the same problems; the others
+    alone."""
+    groups: dict[object, list[HostReport]] = {}
+    for report in reports:
+        counts = (report.changes, report.passed, report.failed, report.unanswered, report.required_tests)
+        tested = report.last(NcclTestResult).document is not None
+        same = report.host.name if tested else (report.verdict, report.problems, counts)
+        groups.setdefault(same, []).append(report)
+    parts: list[list[HostReport]] = []
+    for group in groups.values():
+        parts += [group] if len(group) >= ALIKE else [[report] for report in group]
+    return parts
+
+
+def closing(reports: Sequence[HostReport], name: str) -> str:
+    """The last line that is written about a host, or about hosts with the same result."""
+    from rigwright.report.labels import as_is, checks_in_words
+
+    report = reports[0]
+    if report.failed or report.unanswered or report.required_tests:
+        colour = "bold red" if report.failed else "bold yellow"
+        mark = f"[{colour}]{checks_in_words(report)}[/]"
+    elif report.passed:
+        mark = f"[bold green]proved by {count(report.passed, 'check')}[/]"
+    else:
+        mark = "[bold]no check was made[/]"
+    each = " each" if len(reports) > 1 else ""
+    seconds = max(report.seconds for report in reports)
+    return f"[bold]{as_is(name)}[/]: {count(report.changes, 'change')}{each}, {mark}, {seconds:.1f} s"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.cli import provision, train_hint
+from rigwright.cli import plan, provision
 from rigwright.engine.report import HostReport
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
@@ -19,7 +19,7 @@ def said(**variables: dict[str, Any]) -> str:
     """Returns what is written after hosts with these variables."""
     stream = io.StringIO()
     hosts = [Host(name, (), values) for name, values in variables.items()]
-    train_hint.say(hosts, Text(stream, "provision", many=False), "provision")
+    plan.hint_at_training(hosts, Text(stream, "provision", many=False), "provision")
     return " ".join(stream.getvalue().split())
 
 
@@ -48,10 +48,10 @@ def test_a_host_that_failed_has_something_else_to_do_first(monkeypatch: pytest.M
         for host, status in zip(hosts, ("failed", "ok"), strict=True)
     ]
     shown: list[Host] = []
-    monkeypatch.setattr(train_hint, "say", lambda proved, *_: shown.extend(proved))
-    provision._hint_at_training(jobs, None, "train")
+    monkeypatch.setattr(provision, "hint_at_training", lambda proved, *_: shown.extend(proved))
+    provision._hint(jobs, None, "train")
     assert shown == []
-    provision._hint_at_training(jobs, None, "")
+    provision._hint(jobs, None, "")
     assert shown == hosts[1:]
 
 

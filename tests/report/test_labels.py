@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from rigwright.checks import Finding, Verdict
-from rigwright.cli import provision_hosts
-from rigwright.cli.provision_hosts import closing
+from rigwright.cli import provision
+from rigwright.cli.provision import closing
 from rigwright.engine.report import CheckResult, HostReport, PlanResult
 from rigwright.inventory.model import Host
 from rigwright.report.labels import checks_in_words
@@ -92,7 +92,7 @@ def test_what_the_plan_says_is_required_is_replaced_by_what_is_required_after_th
 def test_hosts_with_the_same_result_are_shown_as_one() -> None:
     same = [report("pass", "fail", name=f"gpu{number}") for number in range(1, 5)]
     others = [report("pass", name="a"), report("pass", name="b"), report("pass", "fail", required=True, name="c")]
-    groups = provision_hosts._with_one_result([others[0], *same[:2], *others[1:], *same[2:]])
+    groups = provision._with_one_result([others[0], *same[:2], *others[1:], *same[2:]])
     assert [[each.host.name for each in group] for group in groups] == [
         ["a"], ["b"], ["gpu1", "gpu2", "gpu3", "gpu4"], ["c"],
     ]  # fmt: skip

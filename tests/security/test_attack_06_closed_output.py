@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 
 import pytest
 
-from rigwright.cli import provision_hosts, watch
+from rigwright.cli import watch
 from rigwright.core.process import streams
 from rigwright.engine import events
 from rigwright.report.terminal import Text
@@ -126,7 +126,7 @@ def test_an_error_of_the_main_thread_is_recorded(
     def closing(_reports: object, _name: str) -> str:
         raise ending
 
-    monkeypatch.setattr(provision_hosts, "closing", closing)
+    monkeypatch.setattr("rigwright.cli.provision.closing", closing)
     code, document = provision(fake_fleet.fleet(tmp_path, monkeypatch, "gpu1", "gpu2"))
     assert (code, document["exit_code"]) == (1, 1)
     memory = isinstance(ending, MemoryError)
@@ -150,7 +150,7 @@ PHASES = {
     "connecting": ("rigwright.fleet.host_job.load_recorded", {"not_attempted"}),
     "showing the plan": ("rigwright.report.terminal.Text.plans", {"not_attempted"}),
     "asking": ("rigwright.cli.runner.consent", {"not_attempted"}),
-    "showing the results": ("rigwright.cli.provision_hosts.closing", {"changed"}),
+    "showing the results": ("rigwright.cli.provision.closing", {"changed"}),
     "closing the connections": ("rigwright.fleet.pool.close", {"changed"}),
 }
 
