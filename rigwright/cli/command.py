@@ -48,8 +48,7 @@ class Command(Task[Any]):
         return arguments
 
     def __call__(self, *_context: Any, **given: Any) -> int:
-        """Runs the command with the flags that were typed. Raises Exit with its code, and with its message, when that
-        is not 0."""
+        """Runs the command with the typed flags. Raises Exit with its code and message unless the code is 0."""
         self.times_called += 1
         code, message = execute(self.options, given)
         if code:

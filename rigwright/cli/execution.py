@@ -43,8 +43,7 @@ def execute(options: type[CommandOptions], given: dict[str, Any]) -> tuple[int, 
 
 
 def options_with(options: type[CommandOptions], given: dict[str, Any]) -> CommandOptions:
-    """The options with the values of the flags. Raises UsageError, which is in the JSON document too, if one is
-    wanted."""
+    """The options with the values of the flags. Raises UsageError; a JSON document gets the error too."""
     try:
         for field in options.fields():
             if field.metadata["without_value"] and given.get(field.name) is True:

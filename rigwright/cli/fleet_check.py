@@ -47,8 +47,7 @@ FACTS: tuple[Fact[Any], ...] = (
 
 
 def fleet_check(options: FleetCheckOptions) -> int:
-    """Prints a line for each host and its differences; returns the exit code: 2 for a difference, 3 when a host does
-    not answer."""
+    """Shows the differences of every host; returns the exit code: 2 for a difference, 3 if a host does not answer."""
 
     def act(jobs: list[HostJob], _text: Any) -> None:
         pool.run_hosts(jobs, _look, last=True, reads=True)
@@ -83,8 +82,7 @@ def _check(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> N
 
 
 def _look(job: HostJob) -> Iterator[HostResult]:
-    """Plans the steps and checks the health of the GPUs; reads all facts that are compared. Findings that pass are left
-    out."""
+    """Plans the steps, checks the health of the GPUs, and reads all facts that are compared."""
     checks = verify.answerable(job.bound.checks, job.run, tested=False)
     health = verify.CheckEvaluation(job.run, [check for check in checks if check.declared.gpu_health])
     job.run.prefetch((*FACTS, *health.evaluate()))
@@ -95,8 +93,7 @@ def _look(job: HostJob) -> Iterator[HostResult]:
 
 
 class RecordedIds:
-    """The ids that the machines of hosts have in the history; all machines of the history are read once, when the ids
-    are first asked for."""
+    """The ids of hosts in the history; all machines of the history are read once, at the first use."""
 
     def __init__(self, jobs: Sequence[HostJob]) -> None:
         self._jobs = jobs

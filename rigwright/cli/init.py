@@ -194,8 +194,7 @@ def _free(name: str, known: Inventory | None) -> None:
 
 
 def _updated(options: InitOptions, folder: Path, known: Inventory | None, console: Console) -> None:
-    """Shows which GPUs of a host of the inventory changed, and with --update writes that. Raises UsageError,
-    InputError."""
+    """Shows the changed GPUs of a host; writes them with --update or after a yes. Raises UsageError, InputError."""
     host = known.hosts.get(options.host) if known else None
     if known is None or host is None or init_draft.PLACEHOLDER.fullmatch(host.address):
         found = f"is missing, and {folder} has no host '{options.host}'"
@@ -288,8 +287,7 @@ def _every_rig(folder: Path) -> list[Rig]:
 
 
 def _file_of(host: Host, key: str, folder: Path) -> Path:
-    """The file of host_vars/ that sets a variable of the host, or that should. Raises UsageError where another file
-    sets it."""
+    """The file of host_vars/ for a variable of the host. Raises UsageError if another file sets it."""
     path = folder / "host_vars" / f"{host.name}.yml"
     if key not in host.variables:
         others = inventory.host_variables(folder, host.name)
@@ -320,8 +318,7 @@ def _unlisted(seen: Seen, options: InitOptions) -> HostError:
 def _without_rig(
     options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date
 ) -> dict[Path, str]:
-    """The host's variables for a machine with GPUs that the catalogue knows nothing of. Raises HostError,
-    UsageError."""
+    """The variables of a host with GPUs that are not in the catalogue. Raises HostError, UsageError."""
     branch = options.driver or seen.loaded.partition(".")[0]
     if branch not in catalogue.branches():
         raise _unlisted(seen, options)
@@ -354,8 +351,7 @@ def _without_rig(
 def _described(
     options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date
 ) -> dict[Path, str]:
-    """The texts of the files to write: the variables of the host, and a rig when no known one matches. Raises
-    UsageError."""
+    """The files to write: the variables of the host, and a new rig if no known one matches. Raises UsageError."""
     files: dict[Path, str] = {}
     if seen.unlisted:
         return _without_rig(options, folder, seen, console, today)
@@ -525,8 +521,7 @@ def _supply_w(options: InitOptions) -> int:
 
 
 def offer(address: str, inventory: str) -> str:
-    """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a
-    terminal."""
+    """Asks for a name at a terminal and adds the address under it; returns the name, or "" if it was not added."""
     name = prompt.answer(f"{address} is not in the inventory. A name to describe it under (Enter: leave it) ")
     given: dict[str, Any] = {"host": name, "address": address, "inventory": inventory}
     return name if name and init(InitOptions(**given)) == 0 else ""

@@ -50,8 +50,7 @@ def _has_board(rig: Rig, board: Board) -> bool:
 
 
 def slots(rig: Rig, gpus: Mapping[str, Model]) -> dict[str, str]:
-    """A position for every bus id, the lower id first; `gpus` are models by bus id. Raises UsageError for a GPU that
-    the rig has no position for."""
+    """Positions by bus id, the lower id first. Raises UsageError for a GPU that the rig has no position for."""
     free = dict(rig.gpus)
     positions: dict[str, str] = {}
     for bus_id, model in sorted(gpus.items()):
@@ -152,9 +151,10 @@ def unlisted_text(
         f"# Written by {package_name()} init on {today}; yours to change. NVIDIA's list here does not have {', '.join(unlisted)}:\n"
         "# nothing is checked for it. With a list from a newer driver (scripts/devices), init --update describes the machine.\n"
     )
+    shown = {} if display is None else {"display": display}
     values: dict[str, object] = {
         "slots": {bus_id: f"PCIE-{number}" for number, bus_id in enumerate(sorted(bus_ids), 1)},
-        "driver": {"branch": branch, "source": "auto", "flavour": flavour, **_given(display)},
+        "driver": {"branch": branch, "source": "auto", "flavour": flavour, **shown},
         **({"cuda": {"toolkit": toolkit}} if toolkit else {}),
         "kernel_cmdline": ["iommu=pt"],
         "limits": {"persistence": True},
@@ -162,15 +162,10 @@ def unlisted_text(
     return head + _dump(values)
 
 
-def _given(display: bool | None) -> dict[str, bool]:
-    return {} if display is None else {"display": display}
-
-
 def host_text(
     rig: Rig, positions: Mapping[str, str], today: datetime.date, branch: str = "", display: bool | None = None
 ) -> str:
-    """The text of host_vars/NAME.yml for a host of that rig; `branch` and `display` are the owner's choice of the
-    driver."""
+    """The text of host_vars/NAME.yml for a host of that rig; the owner chooses `branch` and `display`."""
     limits: dict[str, object] = {"persistence": bool(rig.limits.persistence) if rig.limits else True}
     if rig.limits and rig.limits.power_limit_w is not None:
         limits["power_limit_w"] = rig.limits.power_limit_w
@@ -178,9 +173,10 @@ def host_text(
         limits["application_clocks"] = {"memory_mhz": clocks.memory_mhz, "graphics_mhz": clocks.graphics_mhz}
     head = f"# {rig.title}. Written by {package_name()} init on {today}; yours to change. `{package_name()} explain {rig.key}` says why.\n"
     of_slots = "# Which position a bus id is, in bus order; swap two names where the machine differs.\n"
+    shown = {} if display is None else {"display": display}
     rest = {
         "slots": dict(positions),
-        "driver": {"branch": branch or rig.driver, "source": "auto", **_given(display)},
+        "driver": {"branch": branch or rig.driver, "source": "auto", **shown},
         "cuda": {"toolkit": rig.cuda},
         "kernel_cmdline": ["iommu=pt"],
         "limits": limits,
@@ -219,8 +215,7 @@ def with_host(text: str, shown: str, name: str, variables: Mapping[str, object])
 
 
 def _with_host(document: object, lines: list[str], name: str, variables: Mapping[str, object]) -> list[str]:
-    """The lines with the host; where they cannot take it the result is not what was meant, which the caller looks
-    at."""
+    """The lines with the host, if they can take it; the caller checks the result."""
     if document is None or (isinstance(document, YamlMapping) and "gpu" not in document):
         return [*lines, _block("", "gpu", {"hosts": {name: dict(variables)}})]
     if not isinstance(document, YamlMapping):

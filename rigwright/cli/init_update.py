@@ -1,5 +1,4 @@
-"""The GPUs of a host of the inventory, compared with its description; and the changed texts of its files, comments
-kept."""
+"""The GPUs of a machine compared with its description; its files with changed values and the same comments."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The line for the inventory that makes a change last, of `invoke try` or `invoke limits.find`; its writing into the
-host's file."""
+"""The line of the inventory that keeps the change of `invoke try` or `invoke limits.find`."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ LARGEST = 999_999
 
 
 class OptionType(Struct, frozen=True):
-    """`parse` returns the value of a text, and raises ValueError for a text that is `wrong`. `expected` says what is
-    right, and `example` is one."""
+    """The type of an option. `parse` raises ValueError for a text that is `wrong`. `example` is a right text."""
 
     parse: Callable[[str], Any]
     wrong: str

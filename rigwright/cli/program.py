@@ -50,8 +50,7 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
 
 
 class Group(Collection):
-    """The commands `GROUP.NAME`. `own` is the command that is named as the group, as `limits` is beside
-    `limits.find`."""
+    """The commands `GROUP.NAME`. `own`: the command with the name of the group, as `limits` beside `limits.find`."""
 
     own: Task[Any] | None = None
 

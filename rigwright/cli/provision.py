@@ -62,13 +62,13 @@ def _hint(jobs: list[HostJob], text: Any, playbook: str) -> None:
 
 
 def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
-    """The options that count and the rollout that they ask for, None when the hosts are provisioned at once. Raises
-    UsageError."""
+    """The options that count, and their rollout, or None for all hosts at once. Raises UsageError."""
     if options.resume:
         return _resumed(options, run_id)
     if not options.serial and options.max_fail is None and not options.executor:
         return options, None
-    from rigwright.fleet.rollout import Rolling, Rollout
+    from rigwright.fleet.journal import Rollout
+    from rigwright.fleet.rollout import Rolling
 
     inventory = str(inventory_path(options.inventory).resolve())
     playbook = str(runner.playbook(options.playbook, "provision").resolve())
@@ -211,8 +211,7 @@ def _batch(
     on_end: Callable[[HostJob], object] = lambda _job: None,
     too_many: Callable[[int], bool] = lambda _failed: False,
 ) -> None:
-    """Provisions these hosts and writes their results; with `short` findings that pass are only counted. The other
-    arguments are those of the `batch` of `roll`."""
+    """Provisions these hosts and writes their results, with `short` without findings that pass; see `rollout.roll`."""
     from rigwright.fleet import pool
     from rigwright.report.labels import as_is
 
@@ -236,8 +235,7 @@ def _batch(
 
 
 def _with_one_result(reports: Sequence[HostReport]) -> list[list[HostReport]]:
-    """The reports in groups that are shown as one: those of ALIKE or more hosts with the same problems; the others
-    alone."""
+    """The reports in groups: ALIKE or more hosts with the same problems are one group, the others are alone."""
     groups: dict[object, list[HostReport]] = {}
     for report in reports:
         counts = (report.changes, report.passed, report.failed, report.unanswered, report.required_tests)

@@ -47,8 +47,7 @@ def take_back(
     yes: bool,
     plan: HostAction = actions.plan_or_fail,
 ) -> None:
-    """Plans, asks the question, applies, and says how many changes were made on each host, or `nothing`; rollback does
-    the same."""
+    """Plans, asks the question, applies, and shows the number of changes on each host, or `nothing`."""
     pool.run_hosts(jobs, plan, activity="planning")
     alive = [job for job in jobs if job.report.error is None]
     text.plans([job.report for job in alive])

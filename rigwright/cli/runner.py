@@ -1,5 +1,4 @@
-"""Runs a command on the hosts of the inventory: connects, lets the command act, writes the JSON document and the
-report."""
+"""Runs a command on the hosts of the inventory, and writes its JSON document and its report."""
 
 from __future__ import annotations
 
@@ -290,8 +289,7 @@ def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
 
 
 def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str, Transport]:
-    """Transports that have begun to connect, by host name: of hosts that the same command has read before, if they are
-    few."""
+    """By host a transport that has begun to connect, for few hosts that the same command has read before."""
     from rigwright.engine import read_ahead
 
     if command.options.executor or slice_command.here or len(hosts) > read_ahead.MOST_HOSTS:
@@ -321,15 +319,13 @@ def _record_commands_of_reads(jobs: Sequence[HostJob], command: HostCommand) -> 
 
 
 def _same_again(command: HostCommand) -> str:
-    """What two runs have in common that read a host with the same commands: the name of the command, its playbook, tags
-    and inventory."""
+    """A key for runs that read a host with the same commands: the command, its playbook, tags and inventory."""
     paths = [str(path.resolve()) for path in (command.playbook, inventory_path(command.options.inventory)) if path]
     return " ".join([command.options.command, *paths, *sorted(command.tags)])
 
 
 def _require_alone(hosts: Sequence[Host], options: HostsOptions) -> None:
-    """Raises UsageError when this machine is one of several hosts that are changed, has several names, or is given to
-    workers."""
+    """Raises UsageError if this machine has several names, is changed beside other hosts, or is given to workers."""
     local = [each for each in hosts if each.is_this_machine]
     if not local:
         return
@@ -428,8 +424,7 @@ def warn_of_age(text: Any) -> None:
 
 
 def playbook(given: str, default: str) -> Path:
-    """The playbook of --playbook (a file, or the name of one that rigwright brings), or the default one that rigwright
-    brings."""
+    """The playbook of --playbook, a file or the name of a shipped playbook; otherwise the default one."""
     if not given:
         return shipped_files.folder("playbooks") / f"{default}.yml"
     shipped = {path.stem: path for path in shipped_files.folder("playbooks").glob("*.yml")}

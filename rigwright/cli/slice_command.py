@@ -201,8 +201,7 @@ class SliceCommand:
         }
 
     def end(self, document: dict[str, Any], jobs: Sequence[HostJob]) -> None:
-        """Sends the document of the command with its text, the exit code of each host with an error, and a host that
-        did not come back from a reboot."""
+        """Sends the document with the text, the exit codes of hosts with an error, and a host lost in a reboot."""
         codes = {job.host.name: job.report.error.exit_code for job in jobs if job.report.error}
         lost = jobs[0].run.state.lost if jobs else ""
         text = self.text.getvalue()[:LONGEST_TEXT]

@@ -25,8 +25,7 @@ _INFORMATIONAL = {"--help", "--list", "-l", "--version", "-V", "--complete", "--
 
 
 def is_informational(words: Sequence[str]) -> bool:
-    """Whether the words ask for help, a list, a version or a completion script. `-h` after a command is its
-    `--host`."""
+    """Whether the words ask for help, a list, a version or a completion script. `COMMAND -h` is its `--host`."""
     return not words or words[0] == "-h" or not _INFORMATIONAL.isdisjoint(word.partition("=")[0] for word in words)
 
 

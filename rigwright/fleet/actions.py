@@ -116,8 +116,7 @@ def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterato
 
 
 def prove_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[HostResult]:
-    """Runs the peer-to-peer test if it is required, and the checks; the machine as they find it becomes the
-    baseline."""
+    """Runs the peer-to-peer test if it is required, and the checks; their facts become the baseline."""
     from rigwright.engine import identity, verify
 
     tested = yield from _required_test(job, wheels)
@@ -164,8 +163,7 @@ def _verify(
 def _settled(
     job: HostJob, tested: NcclTestResult, checked: Sequence[Finding], only_required: bool = False
 ) -> tuple[Finding, ...]:
-    """Records a passed test on the host, with `only_required` only a required test; returns the warning about a test that
-    is still required."""
+    """Records a passed test on the host, with `only_required` a required one; warns of a test still required."""
     from rigwright.engine.p2p import required
 
     settles = tested.document and not (only_required and not required.findings(job.run, job.bound))

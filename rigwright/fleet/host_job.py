@@ -198,18 +198,3 @@ def _kept(store: FactStore) -> Mapping[str, Any]:
         for fact, value in store.known.items()
         if fact.kept and not isinstance(value, Exception)
     }
-
-
-def leave(job: HostJob, error: RigwrightError | None, *, last: bool) -> None:
-    """Tidies the host and closes its connection after an action that ended with an error or with None. `last`: no
-    action follows, so the facts that were read of it are dropped, too.
-
-    With many hosts, connections and facts of all of them would fill the memory. An action that follows connects again
-    where it needs the host.
-    """
-    if not isinstance(error, Unreachable):
-        job.run.tidy()
-    job.run.transport.close()
-    if last:
-        job.run.store.forget(everything=True)
-        job.run.asked.clear()

@@ -17,7 +17,7 @@ from rigwright.core.errors import RigwrightError, Unreachable, unexpected
 from rigwright.core.process import children, interruption
 from rigwright.engine.events import HostFinished, Note
 from rigwright.engine.report import HostReport
-from rigwright.fleet.host_job import HostAction, HostJob, leave, left_behind, run_action
+from rigwright.fleet.host_job import HostAction, HostJob, left_behind, run_action
 
 WORKERS = 32
 """The most hosts at a time."""
@@ -78,8 +78,13 @@ def run_hosts(
     def act(job: HostJob) -> HostReport:
         with places.one(job.host.name):
             report = run_action(job, action, activity)
-            if many:
-                leave(job, report.error, last=last)
+            if many:  # connections and facts of all hosts would fill the memory; a later action connects again
+                if not isinstance(report.error, Unreachable):
+                    job.run.tidy()
+                job.run.transport.close()
+            if many and last:
+                job.run.store.forget(everything=True)
+                job.run.asked.clear()
             return report
 
     with able[0].stage([job.host.name for job in able]):

@@ -19,15 +19,14 @@ from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts.plain import plain
 from rigwright.fleet import journal, pool
 from rigwright.fleet.host_job import HostJob
-from rigwright.fleet.journal import Rollout as Rollout
+from rigwright.fleet.journal import Rollout
 
 JOURNAL_RETRY_S = 30.0
 """The journal is not written again for this time after a failure, because each try may wait for another process."""
 
 
 def batches(hosts: Sequence[str], sizes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The hosts in order, in batches of these sizes; the last size is repeated. `10%` is a tenth of the hosts, rounded
-    down, at least 1."""
+    """The hosts in batches of these sizes; the last size is repeated; `10%` of the hosts is at least one host."""
     result: list[tuple[str, ...]] = []
     rest = tuple(hosts)
     while rest:
@@ -39,8 +38,7 @@ def batches(hosts: Sequence[str], sizes: Sequence[str]) -> tuple[tuple[str, ...]
 
 
 class Rolling(Struct):
-    """A rollout while a run works on it: its state, the batch sizes of a new one (() when it is resumed), why it
-    stopped."""
+    """A rollout that a run works on: its state, the batch sizes (() when it is resumed), why it stopped."""
 
     state: Rollout
     sizes: tuple[str, ...] = ()
@@ -81,8 +79,7 @@ class Rolling(Struct):
 
 
 def digest(bound: BoundPlaybook, place: str = "") -> str:
-    """A hash of the steps and checks of a host with their parameters: it changes when they change. `place`: the folder
-    that paths of files begin with and that is left out."""
+    """A hash of the steps and checks of a host with their parameters, without the folder `place` in paths."""
     steps = [(step.name, step.operation, bool(step.skipped), plain(step.parameters)) for step in bound.steps]
     checks = [(check.name, check.check, plain(check.parameters)) for check in bound.checks]
     text = json.dumps([steps, checks], sort_keys=True, default=str)
@@ -166,8 +163,7 @@ class _Record:
         self._write(partial(journal.ended, state.run, name, plan, not report.bad))
 
     def close(self) -> None:
-        """Writes the remaining entries, and that this process no longer works on the rollout; deletes a rollout whose
-        hosts are all done."""
+        """Writes the remaining entries, and that this process has left the rollout; deletes a finished rollout."""
         state = self._rolling.state
         self._write(partial(journal.leave if state.left else journal.end, state.run), now=True)
 

@@ -64,8 +64,7 @@ def count_bad(counts: Mapping[str, int]) -> str:
 
 
 def checks_in_words(report: HostReport) -> str:
-    """`34 checks hold, 1 failed, 2 could not be answered, 1 test is required`; what there is none of is left out, except
-    what holds."""
+    """`34 checks hold, 1 failed, 2 could not be answered, 1 test is required`, without parts that are 0."""
     words = [f"{count(report.passed, 'check')} {'holds' if report.passed == 1 else 'hold'}"]
     words += [f"{report.failed} failed"] if report.failed else []
     words += [f"{report.unanswered} could not be answered"] if report.unanswered else []

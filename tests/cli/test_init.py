@@ -85,19 +85,13 @@ def test_a_drafted_rig_is_a_rig(tmp_path: Path) -> None:
     assert [supply.watts for supply in rig.supplies] == [1600]
 
 
-def test_sockets_are_named_by_their_kind(tmp_path: Path) -> None:
+def test_positions_are_named_by_their_kind_and_nvswitches_are_drafted(tmp_path: Path) -> None:
     rig = _drafted(tmp_path, ["v100-sxm2-16gb", "v100-pcie-16gb", "v100-sxm2-16gb"], supply_w=0)
     assert list(rig.gpus) == ["SXM2-1", "PCIE-1", "SXM2-2"]
     assert (rig.cuda, rig.supplies) == ("12.9", ())
-
-
-def test_nvswitches_are_drafted_too(tmp_path: Path) -> None:
+    assert list(_drafted(tmp_path, ["h100-sxm5"]).gpus) == ["SXM5-1"]
     rig = _drafted(tmp_path, ["h200"] * 8, nvswitches=4)
     assert (next(iter(rig.gpus)), rig.nvswitches, rig.p2p.path) == ("SXM-1", 4, "nvswitch")
-
-
-def test_a_module_is_named_by_its_socket(tmp_path: Path) -> None:
-    assert list(_drafted(tmp_path, ["h100-sxm5"]).gpus) == ["SXM5-1"]
 
 
 def test_a_machine_that_lacks_a_gpu_is_still_told_by_its_board() -> None:
@@ -173,12 +167,6 @@ def test_the_example_gets_the_address(tmp_path: Path) -> None:
     assert set(_hosts(tmp_path, without).hosts["servbadge"].variables) & {"ansible_user", "ansible_port"} == set()
 
 
-def test_our_own_example_gets_the_address(tmp_path: Path) -> None:
-    before = (ROOT / "inventory" / "hosts.yml").read_text(encoding="utf-8")
-    after = init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
-    assert _hosts(tmp_path, after).hosts["servbadge"].address == "192.168.1.20"
-
-
 def test_a_host_that_is_there_is_left_alone() -> None:
     before = "gpu:\n  hosts:\n    servbadge:\n      ansible_host: 192.168.1.9\n"
     with pytest.raises(UsageError, match=r"in the inventory already \(hosts.yml:3\)"):
@@ -202,17 +190,19 @@ def test_a_file_that_no_line_fits_into_is_left_alone(before: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "before",
+    ("before", "x"),
     [
-        "gpu:\n",
-        "gpu:\n  hosts:\n",
-        "gpu:\n  vars: {a: 1}\n  hosts:\n",
-        "gpu:\n  hosts: &all\n    a: {ansible_host: h}\nold:\n  hosts: *all\n",
+        ("gpu:\n", None),
+        ("gpu:\n  hosts:\n", None),
+        ("gpu:\n  vars: {a: 1}\n  hosts:\n", None),
+        ("gpu:\n  hosts: &all\n    a: {ansible_host: h}\nold:\n  hosts: *all\n", None),
+        ("gpu:\n  hosts:\n    servbadge: {ansible_host: 192.0.2.10, x: 1}\n    b:\n", 1),
+        ((ROOT / "inventory" / "hosts.yml").read_text(encoding="utf-8"), None),
     ],
 )
-def test_what_is_empty_is_filled(tmp_path: Path, before: str) -> None:
-    after = init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
-    assert _hosts(tmp_path, after).hosts["servbadge"].address == "192.168.1.20"
+def test_what_is_empty_or_an_example_gets_the_address(tmp_path: Path, before: str, x: int | None) -> None:
+    host = _hosts(tmp_path, init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)).hosts["servbadge"]
+    assert (host.address, host.variables.get("x")) == ("192.168.1.20", x)
 
 
 def test_line_ends_and_comments_stay() -> None:
@@ -222,12 +212,6 @@ def test_line_ends_and_comments_stay() -> None:
     )
     assert after.count("\r\n") == after.count("\n") == 5
     assert "ansible_host: 192.168.1.20  # the basement" in after
-
-
-def test_an_example_in_braces_gets_the_address(tmp_path: Path) -> None:
-    before = "gpu:\n  hosts:\n    servbadge: {ansible_host: 192.0.2.10, x: 1}\n    b:\n"
-    host = _hosts(tmp_path, init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)).hosts["servbadge"]
-    assert (host.address, host.variables["x"]) == ("192.168.1.20", 1)
 
 
 # --- cards that no file describes

@@ -8,53 +8,46 @@ import pytest
 
 from rigwright import inventory
 from rigwright.cli import runner
+from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
+from rigwright.facts import system
+from tests.cli.run_command import run_command
+from tests.fleet import fake_fleet
 from tests.paths import ROOT
 
-HOSTS = "all:\n  hosts:\n    servbadge: {{ansible_host: {address}}}\n"
+HOSTS = "all:\n  hosts:\n    {name}: {{ansible_host: {address}}}\n"
+EXAMPLE = "{address} is an address for examples ({folder}/hosts.yml:3); invoke init describes a machine of yours"
+IN_LAB = "ssh there; the lab has a host of that name: add --inventory {folder}/lab"
 
 
-def hinted(folder: Path, address: str, error: RigwrightError) -> str:
-    """Returns the fix at the end of the message."""
-    path = folder / "hosts.yml"
-    path.write_text(HOSTS.format(address=address))
-    return runner.with_hint(error, inventory.read(path).hosts["servbadge"], folder / "lab").fix
-
-
-@pytest.mark.parametrize("address", ["192.0.2.10", "198.51.100.1", "203.0.113.9", "'2001:db8::5'"])
-def test_an_address_out_of_a_book(tmp_path: Path, address: str) -> None:
-    todo = hinted(tmp_path, address, Unreachable("servbadge", "no login within 20 s", "", "ssh there"))
-    assert "an address for examples" in todo
-    assert "invoke init" in todo
-    assert "hosts.yml" in todo
-
-
-@pytest.mark.parametrize("address", ["192.0.3.10", "10.0.0.4", "gpu1.example.org", "fe80::1%eth0"])
-def test_another_address(tmp_path: Path, address: str) -> None:
-    assert hinted(tmp_path, address, Unreachable("servbadge", "refused", "", "ssh there")) == "ssh there"
-
-
-def test_a_host_that_answered(tmp_path: Path) -> None:
-    assert hinted(tmp_path, "192.0.2.10", HostError("servbadge", "no room", "", "df -h")) == "df -h"
-
-
-def test_the_lab_has_one_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("address", "in_lab", "error", "fix"),
+    [
+        *(
+            (address, "", Unreachable, EXAMPLE)
+            for address in ("192.0.2.10", "198.51.100.1", "203.0.113.9", "2001:db8::5")
+        ),
+        *(
+            (address, "", Unreachable, "ssh there")
+            for address in ("192.0.3.10", "10.0.0.4", "gpu1.example.org", "fe80::1%eth0")
+        ),
+        ("192.0.2.10", "", HostError, "ssh there"),
+        ("10.0.0.4", "servbadge", Unreachable, IN_LAB),
+        ("10.99.1.10", "servbadge", Unreachable, "ssh there"),
+        ("10.0.0.4", "another", Unreachable, "ssh there"),
+    ],
+)
+def test_the_hint_of_a_host_that_does_not_answer(
+    address: str, in_lab: str, error: type[RigwrightError], fix: str, tmp_path: Path
+) -> None:
     (tmp_path / "lab").mkdir()
-    (tmp_path / "lab" / "hosts.yml").write_text(HOSTS.format(address="10.99.1.10"))
-    todo = hinted(tmp_path, "10.0.0.4", Unreachable("servbadge", "refused", "", "ssh there"))
-    assert todo.startswith("ssh there; the lab has a host of that name: add --inventory ")
-
-
-def test_the_host_is_the_one_of_the_lab(tmp_path: Path) -> None:
-    (tmp_path / "lab").mkdir()
-    (tmp_path / "lab" / "hosts.yml").write_text(HOSTS.format(address="10.99.1.10"))
-    assert hinted(tmp_path, "10.99.1.10", Unreachable("servbadge", "refused", "", "ssh there")) == "ssh there"
-
-
-def test_the_lab_has_none_of_that_name(tmp_path: Path) -> None:
-    (tmp_path / "lab").mkdir()
-    (tmp_path / "lab" / "hosts.yml").write_text("all:\n  hosts:\n    another: {ansible_host: 10.99.1.10}\n")
-    assert hinted(tmp_path, "10.0.0.4", Unreachable("servbadge", "refused", "", "ssh there")) == "ssh there"
+    (tmp_path / "hosts.yml").write_text(HOSTS.format(name="servbadge", address=f"'{address}'"))
+    if in_lab:
+        (tmp_path / "lab" / "hosts.yml").write_text(HOSTS.format(name=in_lab, address="10.99.1.10"))
+    host = inventory.read(tmp_path / "hosts.yml").hosts["servbadge"]
+    found = runner.with_hint(error("servbadge", "refused", "", "ssh there"), host, tmp_path / "lab").fix
+    wanted = fix.format(address=address, folder=tmp_path)
+    assert found.startswith(wanted) if "invoke init" in fix else found == wanted
 
 
 def test_a_playbook_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +58,21 @@ def test_a_playbook_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert runner.playbook("mine.yml", "provision") == Path("mine.yml")
     (tmp_path / "train").touch()
     assert runner.playbook("train", "provision") == Path("train")
+
+
+def test_a_fact_that_cannot_be_read_is_shown_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Control sequences and markup of a host are escaped."""
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(tmp_path / "history.sqlite"))
+    gpu = fake_fleet.fleet(tmp_path, monkeypatch, "gpu01")
+    usual = gpu.answer
+
+    def answer(name: str, cmd: Command) -> Result:
+        return Result(0, b"[/bold]\x1b[2J") if cmd == system.free_mib.command else usual(name, cmd)
+
+    monkeypatch.setattr(gpu, "answer", answer)
+    assert run_command("facts", host="gpu", inventory=gpu.inventory) == 0
+    out = capsys.readouterr().out
+    assert "system.free_mib unavailable: system.free_mib: cannot read '[/bold]" in out
+    assert "\x1b" not in out

@@ -15,7 +15,7 @@ import pytest
 from rigwright.core.errors import RigwrightError, UsageError
 from rigwright.core.files import atomic, state_dir
 from rigwright.fleet import journal
-from rigwright.fleet.rollout import Rollout
+from rigwright.fleet.journal import Rollout
 from rigwright.history import History, file
 from rigwright.report import output_files
 from rigwright.ssh import known_hosts

@@ -19,7 +19,7 @@ from rigwright.core.errors import UsageError
 from rigwright.core.files import sqlite
 from rigwright.engine import run_owner
 from rigwright.fleet import journal
-from rigwright.fleet.rollout import Rollout
+from rigwright.fleet.journal import Rollout
 from tests.paths import ROOT
 
 HOSTS = ("gpu01", "gpu02", "gpu03", "gpu04")

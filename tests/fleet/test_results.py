@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rigwright.checks import Finding
 from rigwright.core.change import Change
@@ -24,8 +27,9 @@ from rigwright.engine.report import (
 )
 from rigwright.features.fleet_run.result import CommandResult
 from rigwright.fleet import actions
-from rigwright.fleet.host_job import HostJob, run_action
+from rigwright.fleet.host_job import HostJob, _stopped, run_action
 from rigwright.inventory.model import Host
+from tests import reports
 from tests.ssh.fake_transport import FakeTransport
 
 HOST = Host("h", (), {})
@@ -123,3 +127,23 @@ def test_a_second_error_does_not_replace_the_first() -> None:
     each.report = run_action(each, failing("first"))
     again = run_action(each, failing("second"))
     assert again.error is each.report.error
+
+
+JOB: Any = SimpleNamespace(left_in="", run=SimpleNamespace(rebooting=False), host=HOST)
+OTHER = PlannedStep(replace(STEP, name="Other"), "pending")
+
+
+@pytest.mark.parametrize(
+    ("applied", "found"),
+    [
+        (APPLIED, ""),
+        (replace(APPLIED, steps=(*APPLIED.steps, OTHER)), "stopped after some steps"),
+        (replace(APPLIED, error=HostError("h", "refused")), "stopped after some steps"),
+        (ApplyResult((PlannedStep(STEP, "failed"),)), "stopped in the middle of"),
+    ],
+    ids=["all complete", "one left", "an error", "a failed step"],
+)
+def test_how_far_it_came(applied: ApplyResult, found: str) -> None:
+    report = _stopped(JOB, reports.report(HOST, applied))
+    assert str(report.error or "").find(found) >= 0
+    assert (report.error is None) == (not found)

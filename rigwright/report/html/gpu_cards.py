@@ -68,19 +68,13 @@ def _unit(value: float | None, unit: str) -> str:
     return "" if value is None else f"{value:g} {unit}"
 
 
-def _margin(tlimit_c: int) -> str:
-    """The degrees to the highest operating temperature, in words."""
-    return (
-        f"{tlimit_c} below its limit" if tlimit_c > 0 else f"{-tlimit_c} past its limit" if tlimit_c else "at its limit"
-    )
-
-
 def _now(gpu: dict[str, Any], limits: dict[str, Any]) -> Iterator[Row]:
     temperature = _unit(gpu["temperature_c"], "°C")
     if temperature and gpu["slowdown_c"]:
         temperature += f" (slows down at {gpu['slowdown_c']})"
-    elif temperature and gpu["tlimit_c"] is not None:
-        temperature += f" ({_margin(gpu['tlimit_c'])})"
+    elif temperature and (margin := gpu["tlimit_c"]) is not None:
+        words = f"{margin} below its limit" if margin > 0 else f"{-margin} past its limit" if margin else "at its limit"
+        temperature += f" ({words})"
     if temperature and gpu["memory_temperature_c"]:
         temperature += f", memory {gpu['memory_temperature_c']} °C"
     yield Row("Temperature", temperature)
@@ -139,11 +133,7 @@ def _memory(gpu: dict[str, Any]) -> Iterator[Row]:
             kinds = ("uncorrected", "corrected")
             text = ", ".join(f"{'?' if counts[kind] is None else counts[kind]} {kind}" for kind in kinds)
             yield Row(label, text, "fail" if bad and key == "ecc_since_load" else "warn" if bad else "")
-    yield from _retired(gpu)
-
-
-def _retired(gpu: dict[str, Any]) -> Iterator[Row]:
-    """Retired pages, up to Turing; remapped rows, from Ampere on."""
+    # Retired pages, up to Turing; remapped rows, from Ampere on.
     single, double = gpu["retired_single_bit"], gpu["retired_double_bit"]
     if single is not None or double is not None:
         text = f"{single or 0} for single-bit errors, {double or 0} for double-bit errors"

@@ -53,8 +53,7 @@ _MACHINE: dict[str, Any] = {
 
 
 class Card(Struct, frozen=True):
-    """The card of a GPU. `worst`: the worst verdict of the findings about it, "" without findings; `answers`: to the
-    driver."""
+    """The card of a GPU. `worst`: the worst verdict of its findings, or ""; `answers`: to the driver."""
 
     title: str
     worst: str
@@ -63,8 +62,7 @@ class Card(Struct, frozen=True):
 
 
 class HostView(Struct, frozen=True):
-    """One host of a document with all that its sections show. `data`: the host's part of the document with every key
-    present; `counts`: the number of findings by verdict."""
+    """One host of a document. `data`: its part of the document with every key; `counts`: its findings by verdict."""
 
     name: str
     anchor: str
@@ -102,8 +100,7 @@ class HostView(Struct, frozen=True):
 
     @property
     def folds(self) -> bool:
-        """Whether the cards of GPUs without a problem are behind a click: those of many GPUs, unless somebody signs for
-        them."""
+        """Whether the cards of GPUs without a problem are folded: for many GPUs, except on a sheet to sign."""
         return len(self.cards) > MANY and self.data["command"] != "accept"
 
     @property
@@ -199,8 +196,7 @@ def shown(value: Any) -> Any:
 
 
 def whole(text: str) -> Markup:
-    """The text as HTML whose words with a hyphen stay on one line: `SXM2-1`, `apt-get`, `--host`; words of more than
-    WORD characters may break."""
+    """The text as HTML. Words with a hyphen, such as `apt-get`, stay on one line up to WORD characters."""
     words = (escape(part) for part in re.split(r"(\s+)", visible(text)))
     return Markup("").join(
         Markup('<span class="word">{}</span>').format(word) if "-" in word and len(word) <= WORD else word

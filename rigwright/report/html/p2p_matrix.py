@@ -29,8 +29,7 @@ class Matrix(Struct, frozen=True):
 
 
 def matrices(p2p: dict[str, Any], positions: dict[str, str]) -> list[Matrix]:
-    """The matrices that have results: NCCL, CUDA copies, NCCL without P2P. `positions`: by bus id with a domain of four
-    digits."""
+    """The matrices with results: NCCL, CUDA copies, NCCL without P2P. `positions`: by bus id with a short domain."""
     gpus = p2p.get("gpus") or []
     names = {
         gpu["index"]: positions.get(str(gpu.get("bus_id") or "").lower()[-12:]) or f"GPU {gpu['index']}" for gpu in gpus

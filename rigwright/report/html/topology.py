@@ -118,8 +118,7 @@ class _Row(Struct, frozen=True):
 
 
 def _halves(trees: list[_Node]) -> tuple[list[_Node], list[_Node]]:
-    """The trees of the first and of the second row, with about as many GPUs in each; few GPUs, or one tree, have one
-    row."""
+    """The trees of the two rows, with about as many GPUs in each; few GPUs, or one tree, have one row."""
     sizes = [len(list(_leaves(tree))) for tree in trees]
     if sum(sizes) <= MOST or len(trees) == 1:
         return trees, []
@@ -202,8 +201,7 @@ def _short_bus(bus_id: str) -> str:
 
 
 def _lanes(gpu: dict[str, Any] | None) -> str:
-    """`x16 Gen3`: the current lanes, and the highest generation of the GPU and its port; an idle link uses a lower
-    one."""
+    """`x16 Gen3`: the current lanes, and the highest generation of GPU and port, which an idle link does not use."""
     if not gpu or not gpu["width"]:
         return ""
     most = [value for value in (gpu["generation_max"], gpu["generation_host"]) if value]

@@ -21,8 +21,7 @@ def with_columns(*titles: str, wrap: Collection[str] = ()) -> Table:
 
 
 def write(console: Console, table: Table) -> None:
-    """Writes a table of `with_columns`; on a terminal without its empty columns, and where that is too narrow for the
-    others, as a block of lines for each row."""
+    """Writes a table; on a terminal without empty columns, and as a block for each row if it is too wide."""
     if console.is_terminal:
         first, *others = table.columns
         table.columns = [first, *(one for one in others if any(str(cell) not in ("", "-") for cell in one.cells))]
@@ -53,8 +52,7 @@ def _cells(markup: str) -> int:
 
 
 def write_labels(console: Console, rows: Sequence[tuple[str, str]], indent: str = "") -> None:
-    """Writes labels and their texts (rich markup), the texts one below the other; a label that repeats the one above is
-    left out."""
+    """Writes labels and texts (rich markup) in two columns, without a label that repeats the one above."""
     width = max((_cells(label) for label, _ in rows), default=0)
     hang = len(indent) + width + 2
     if console.is_terminal and hang > console.width // 2:

@@ -40,8 +40,7 @@ def _is_list(value: object) -> bool:
 
 
 def _rows(value: object) -> Iterator[tuple[str, str]]:
-    """Labels and texts (rich markup). A list of records has a row for each field: one value where all agree, else
-    all."""
+    """Labels and texts (rich markup). A list of records has a row for each field; equal values are one."""
     if _is_list(value) and value and all(isinstance(item, Struct) for item in value):  # type: ignore[attr-defined]
         for name in value[0].__struct_fields__:  # type: ignore[index]
             texts = [_text(getattr(item, name)) for item in value]  # type: ignore[attr-defined]

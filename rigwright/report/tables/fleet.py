@@ -1,5 +1,4 @@
-"""`invoke fleet.check` and `fleet.report` as text: a line for each host, and under it the differences; of many hosts a
-line for each cause."""
+"""`invoke fleet.check` and `fleet.report` as text: the differences of each host, or of many hosts by cause."""
 
 from __future__ import annotations
 

@@ -44,8 +44,7 @@ def _result(run: RunSummary) -> str:
 
 
 def run(console: Console, document: dict[str, Any]) -> None:
-    """Writes one run: its time and files, and for each host the failed steps, changes and findings; passed checks are
-    counted."""
+    """Writes one run with the failed steps, changes and findings of each host; passed checks are counted."""
     began, ended = (datetime.datetime.fromisoformat(document[key]) for key in ("started", "ended"))
     times = f"{local_time(began)}, {(ended - began).total_seconds():.1f} s"
     hanging(console, f"[bold]{as_is(document['run'])}[/]  {document['command']}  {times}, exit {document['exit_code']}")

@@ -1,5 +1,4 @@
-"""An inventory in three forms: the document of `ansible-inventory --list`, the tree of `--graph`, and a table of
-hosts."""
+"""An inventory as the document of `ansible-inventory --list`, as the tree of `--graph`, and as a table."""
 
 from __future__ import annotations
 

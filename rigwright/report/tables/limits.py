@@ -38,8 +38,7 @@ def _cell(limit: dict[str, Any]) -> str:
 
 
 def show(console: Console, rows: Sequence[Row]) -> None:
-    """Writes the table, then the supported values and who set each limit. `rows`: the key `gpus` of the JSON
-    document."""
+    """Writes the table, the supported values and who set each limit. `rows`: the key `gpus` of the document."""
     clocks = [name for name in _CLOCKS if any(row[name]["expected"] or row[name]["in_force"] for row in rows)]
     used = ["persistence", "power", *clocks]
     table = with_columns("position", "bus id", "UUID", "GPU", *(_COLUMNS[name] for name in used), wrap=("GPU",))
