@@ -154,7 +154,8 @@ class Slices:
             waiting.remove(part)
             given.append(part)
             future = self.workers.submit(run_slice, run, self._order(part, yes))
-            future.add_done_callback(lambda done: queue.put(("answer", (part, done))))
+            # The result is fetched from its worker in the thread of the callback: this one handles signals.
+            future.add_done_callback(lambda done: queue.put(("answer", (part, _result(done)))))
 
         with (
             interruption.handled(lambda number: queue.put(("signal", number))),
@@ -177,7 +178,7 @@ class Slices:
                     yield what[0]
                 elif self.workers.lost:
                     for part in [*given, *waiting]:
-                        self._read(part, None, stopped=False)
+                        self._read(part, ConnectionError(self.workers.lost), stopped=False)
                         yield part
                     given, waiting = [], []
                 if signals > 1:
@@ -252,15 +253,12 @@ class Slices:
         self.connected |= {shown.host} if isinstance(shown, events.Connected) else set()
         return shown.host if isinstance(shown, events.HostFinished) and shown.outcome == "failed" else ""
 
-    def _read(self, part: Slice, future: Any, *, stopped: bool) -> None:
-        """Gives a slice its text and its hosts their reports, from the future of Dask; None if the scheduler is lost.
-        A host without a valid report gets an error."""
+    def _read(self, part: Slice, answer: str | BaseException, *, stopped: bool) -> None:
+        """Gives a slice its text and its hosts their reports; a host without a valid report gets an error."""
         document: dict[str, Any] = {}
         problem = ""
         try:
-            if future is None:
-                raise ConnectionError(self.workers.lost)
-            document = _document(str(future.result()))
+            document = _document(answer)
         except BaseException as error:
             problem = f"the worker that had it gave no answer that can be used ({type(error).__name__}: {error})"
         more, stopped_by = document.get("slice", {}), document.get("error") or {}
@@ -289,8 +287,18 @@ class Slices:
         part.text = more.get("text", "")[:LONGEST_TEXT]
 
 
-def _document(answer: str) -> dict[str, Any]:
-    """The document of a worker. Raises ValueError for another text."""
+def _result(future: Any) -> str | BaseException:
+    """The value that a future of Dask returned, or the error that it raised."""
+    try:
+        return str(future.result())
+    except BaseException as error:
+        return error
+
+
+def _document(answer: str | BaseException) -> dict[str, Any]:
+    """The document of a worker. Raises ValueError for another text, and the error of a worker without an answer."""
+    if isinstance(answer, BaseException):
+        raise answer
     if len(answer) > LONGEST_ANSWER:
         raise ValueError(f"{len(answer) >> 20} MiB of text, more than {LONGEST_ANSWER >> 20} MiB")
     document = msgspec.json.decode(answer)
