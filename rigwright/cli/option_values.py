@@ -10,10 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from rigwright.core import numbers
 from rigwright.core.errors import UsageError
-
-LARGEST = 999_999
-"""The largest number of an option for which no other limit is known."""
 
 
 class OptionType(Struct, frozen=True):
@@ -33,7 +31,7 @@ class OptionType(Struct, frozen=True):
             raise UsageError(flag, found, self.expected, f"{flag} {self.example}".strip()) from None
 
 
-def count(quantity: str, least: int = 1, most: int = LARGEST, example: int | None = None) -> OptionType:
+def count(quantity: str, least: int = 1, most: int = numbers.MOST, example: int | None = None) -> OptionType:
     """A whole number of things or units, from `least` to `most`."""
     word = str(least if example is None else example)
     return OptionType(
@@ -104,7 +102,7 @@ TIME = OptionType(_time, "time", "7d, 12h, 30m, 4w, or a date such as 2026-11-14
 def _batch_sizes(text: str) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text.split(","))
     for word in words:
-        _within(int(_matching(r"\d{1,6}%?", word).rstrip("%")), 1, 100 if "%" in word else LARGEST)
+        _within(int(_matching(r"\d{1,6}%?", word).rstrip("%")), 1, 100 if "%" in word else numbers.MOST)
     return words
 
 

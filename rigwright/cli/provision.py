@@ -159,10 +159,11 @@ def _provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rollin
         _show_end(rolling, jobs, rollout.roll(jobs, text, batch, rolling), text)
 
 
-def _provision_by_workers(jobs: list[HostJob], text: Any, slices: Slices, rolling: Rolling) -> None:
+def _provision_by_workers(jobs: list[HostJob], text: Any, slices: Slices, rolling: Rolling | None) -> None:
     """As `_provision`, by workers of --executor: their plans are in the text of their commands."""
     from rigwright.fleet import rollout
 
+    assert rolling, "with --executor there is always a rollout"
     _show_resumed(rolling, text)
     slices.give_out(jobs, yes=False)
     if slices.question:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
@@ -23,6 +22,7 @@ from rigwright.inventory.model import Host
 from rigwright.report import json_document
 from rigwright.ssh import connect
 from tests.cli.run_command import run_command
+from tests.cli.test_programs import process
 from tests.paths import ROOT
 
 VERIFIED = connect.verified
@@ -330,16 +330,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_run(
 
 def _invoke(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a command; in its messages the program is `invoke`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", *words],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = process(sys.executable, "-m", "invoke", *words, **environment)
     done.stderr = done.stderr.replace(f"{sys.executable} -m invoke", "invoke")
     return done
 
@@ -506,8 +497,7 @@ def test_interrupted_while_hosts_do_not_answer(files: Files, count: int) -> None
 
 
 def test_a_list_whose_reader_ends_is_no_error() -> None:
-    line = f"set -o pipefail; {sys.executable} -m invoke --list | head -1"
-    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = process("bash", "-c", f"set -o pipefail; {sys.executable} -m invoke --list | head -1")
     assert done.stdout.strip()
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr

@@ -16,8 +16,8 @@ import pytest
 
 from rigwright import __version__
 from rigwright.cli import program
-from rigwright.core.process.program_name import as_typed
 from rigwright.fleet import dask_workers
+from tests.cli.test_programs import process
 from tests.paths import ROOT
 
 DATA = {"onhost": "*.py", "playbooks": "*.yml", "templates": "**/*.j2", "rigwright/catalogue": "**/*.*"}
@@ -44,19 +44,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("venv")
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
-    argv = [
-        sys.executable,
-        "-m",
-        "pip",
-        "-q",
-        "--python",
-        str(python),
-        "install",
-        "--no-deps",
-        "--no-index",
-        str(wheel),
-    ]
-    subprocess.run(argv, check=True)
+    pip = [sys.executable, "-m", "pip", "-q", "--python", str(python)]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True)
     (site_packages,) = folder.glob("lib/python*/site-packages")
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin" / "rigwright"
@@ -70,16 +59,11 @@ def rigwright(installed: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RIGWRIGHT_I"))
         }
+        environment["PATH"] = f"{installed.parent}:{environment['PATH']}"
         done = subprocess.run(
-            [installed, *words],
-            cwd=tmp_path,
-            env={**environment, "PATH": f"{installed.parent}:{environment['PATH']}"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+            [installed, *words], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode == code, done.stdout + done.stderr
         return done
@@ -179,25 +163,6 @@ SHELLS = [name for name in SCRIPTS if shutil.which(name)]
 def test_a_shell_completes_commands_and_flags(
     installed: Path, tmp_path: Path, shell: str, words: str, expected: list[str]
 ) -> None:
-    done = subprocess.run(
-        [shell, "-c", SCRIPTS[shell].format(words=words)],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{installed.parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    path = f"{installed.parent}:{os.environ['PATH']}"
+    done = process(shell, "-c", SCRIPTS[shell].format(words=words), folder=tmp_path, PATH=path)
     assert sorted(done.stdout.split()) == expected, done.stderr
-
-
-def test_only_commands_that_rigwright_has_are_renamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "invoke verify --tags p2p; or invoke lab.up; invoke fleet.check; to invoke it; invoke --list, invoke TASK --help"
-    assert as_typed(text) == text
-    monkeypatch.setattr(sys, "argv", ["rigwright", "verify"])
-    assert as_typed(text) == (
-        "rigwright verify --tags p2p; or invoke lab.up; rigwright fleet.check; to invoke it;"
-        " rigwright --list, rigwright TASK --help"
-    )
-    for unchanged in ("/srv/invoke plan", "re-invoke verify", "invoke plan-b"):
-        assert as_typed(unchanged) == unchanged

@@ -17,7 +17,10 @@ from tests.paths import ROOT
 def process(*argv: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """How a process ends."""
     variables = {**os.environ, **environment}
-    return subprocess.run(argv, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=60)
+    none = subprocess.DEVNULL
+    return subprocess.run(
+        argv, cwd=folder, env=variables, stdin=none, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 def program(name: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.cli.program import COMMANDS
+from rigwright.core import features
 from rigwright.core.process import program_name as names
 from rigwright.core.process.program_name import as_typed, package_name, program_name
 
@@ -48,9 +49,15 @@ def test_a_command_that_the_program_does_not_have_stays(monkeypatch: pytest.Monk
     monkeypatch.setattr(names, "COMMANDS", names.COMMANDS - {"lab.up"})
     monkeypatch.setattr(sys, "argv", [".venv/bin/rigwright", "verify"])
     assert as_typed(TEXT) == ".venv/bin/rigwright verify --host a; sudo invoke lab.up; to invoke it"
+    assert (
+        as_typed("invoke --list, invoke TASK --help") == ".venv/bin/rigwright --list, .venv/bin/rigwright TASK --help"
+    )
+    for unchanged in ("/srv/invoke plan", "re-invoke verify", "invoke plan-b"):
+        assert as_typed(unchanged) == unchanged
 
 
 def test_every_command_is_shown_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [".venv/bin/rigwright", "verify"])
-    shown = [as_typed(f"invoke {each.command} --host a") for each in COMMANDS]
-    assert shown == [f".venv/bin/rigwright {each.command} --host a" for each in COMMANDS]
+    commands = [*(each.command for each in COMMANDS), *features.commands()]
+    shown = [as_typed(f"invoke {command} --host a") for command in commands]
+    assert shown == [f".venv/bin/rigwright {command} --host a" for command in commands]

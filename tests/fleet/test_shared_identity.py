@@ -27,14 +27,8 @@ def job(name: str, identity: object) -> HostJob:
 
 def test_hosts_with_one_identity() -> None:
     same, other = MachineIdentity(board_serial="MH19S00123"), MachineIdentity(board_serial="MH19S00999")
-    jobs = [
-        job("a", same),
-        job("b", other),
-        job("c", same),
-        job("d", MachineIdentity()),
-        job("e", None),
-        job("f", MachineIdentity()),
-    ]
+    given = {"a": same, "b": other, "c": same, "d": MachineIdentity(), "e": None, "f": MachineIdentity()}
+    jobs = [job(name, identity) for name, identity in given.items()]
     (message,) = name_shared(jobs)
     assert message.startswith("a, c have the same identity (board serial MH19S00123)")
     findings = {each.host.name: each.report.findings for each in jobs}

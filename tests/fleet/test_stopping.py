@@ -40,16 +40,8 @@ def run(
 ) -> tuple[int, str, Any]:
     """Runs a command; returns the exit code, the text and the hosts of the JSON document."""
     file = gpus.folder / "out.json"
-    given: dict[str, Any] = {
-        "host": "all",
-        "inventory": gpus.inventory,
-        "playbook": gpus.playbook,
-        "json": str(file),
-        **words,
-    }
-    if command == "provision":
-        given["yes"] = True
-    code = run_command(command, **given)
+    given: dict[str, Any] = {"host": "all", "inventory": gpus.inventory, "playbook": gpus.playbook, **words}
+    code = run_command(command, json=str(file), **given, **({"yes": True} if command == "provision" else {}))
     return code, capsys.readouterr().out, json.loads(file.read_text())["hosts"]
 
 
@@ -107,10 +99,8 @@ def test_nothing_more_is_begun_on_a_host(gpus: Fleet, capsys: pytest.CaptureFixt
     assert code == 130
     assert gpus.made == ["gpu1"]
     assert hosts["gpu1"]["status"] == "failed"
-    assert {step["name"]: step["status"] for step in hosts["gpu1"]["steps"]} == {
-        "Room": "changed",
-        "Another": "pending",
-    }
+    steps = {step["name"]: step["status"] for step in hosts["gpu1"]["steps"]}
+    assert steps == {"Room": "changed", "Another": "pending"}
     assert "error gpu1: stopped after some steps; the step that was running is complete\n" in text
     assert "  not done: gpu1\n" in text
 
@@ -185,9 +175,8 @@ def test_a_plan_is_simply_ended(
     def answer(self: Fleet, name: str, cmd: Any) -> Any:
         if name == "gpu2":
             ctrl_c()
-        gpus.hosts[name].abandoned.wait(
-            5
-        )  # gpu1 too, or its worker would plan the other four before the signal is handled
+        # gpu1 too, or its worker would plan the other four before the signal is handled
+        gpus.hosts[name].abandoned.wait(5)
         return real(self, name, cmd)
 
     monkeypatch.setattr(Fleet, "answer", answer)

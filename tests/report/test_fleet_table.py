@@ -30,29 +30,21 @@ def a_thousand() -> list[HostReport]:
     patched = Finding("security", "warn", "driver 535.261.03", "a branch with fixes", "535 has no fixes since 2026-06-30", check="driver.patched", symptom="driver.ended")  # fmt: skip
     reports = []
     for number in range(1, 1001):
+        name = f"gpu{number:04}"
         if number <= 31:
             reports.append(a_report(number, patched))
         elif number <= 51:
-            error = Unreachable(
-                f"gpu{number:04}", f"the connection was refused (10.0.0.{number}, port 22)", "sshd that answers", ""
-            )
+            error = Unreachable(name, f"the connection was refused (10.0.0.{number}, port 22)", "sshd that answers", "")
             reports.append(a_report(number, status="unreachable", error=error))
         elif number <= 63:
             hot = Finding(f"SXM2-1 0000:06:00.{number % 8}", "warn", f"{30 + number} C under load", check="health.heat")
             reports.append(a_report(number, hot))
         elif number <= 93:
-            reports.append(
-                a_report(
-                    number,
-                    Finding(
-                        f"Limits: SXM2-1 0000:06:00.{number % 8}", "fail", f"{number + 200} W", "200 W", check="plan"
-                    ),
-                )
-            )
+            subject = f"Limits: SXM2-1 0000:06:00.{number % 8}"
+            reports.append(a_report(number, Finding(subject, "fail", f"{number + 200} W", "200 W", check="plan")))
         elif number == 94:
-            reports.append(
-                a_report(number, *(Finding(f"step {step}", "fail", "absent", check="plan") for step in range(9)))
-            )
+            steps = (Finding(f"step {step}", "fail", "absent", check="plan") for step in range(9))
+            reports.append(a_report(number, *steps))
         else:
             reports.append(a_report(number, Finding("swap", "pass", "none", check="swap.off")))
     return reports

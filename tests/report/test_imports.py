@@ -7,17 +7,11 @@ import ast
 from tests.paths import files
 
 ALLOWED_ENGINE = {
-    "rigwright.features.try_.attempt",
-    "rigwright.features.fleet_run.result",
-    "rigwright.features.fleet_report.comparison",
     "rigwright.engine.events",
     "rigwright.engine.report",
-    "rigwright.features.limits_find.points",
     "rigwright.engine.limits",
     "rigwright.engine.machine",
     "rigwright.engine.plan",
-    "rigwright.features.explain.pasted_text",
-    "rigwright.features.stress.speed_rank",
 }
 """Modules of the engine that a report may import: they hold what a run returns."""
 

@@ -65,13 +65,8 @@ def _accept(console: Console) -> None:
 
 def _limits(console: Console) -> None:
     none = {**LIMIT, "in_force": "", "expected": ""}
-    values = {
-        "persistence": LIMIT,
-        "power": LIMIT,
-        "application_clocks": LIMIT,
-        "locked_graphics": none,
-        "locked_memory": none,
-    }
+    values = dict.fromkeys(("persistence", "power", "application_clocks"), LIMIT)
+    values |= dict.fromkeys(("locked_graphics", "locked_memory"), none)
     rows = [
         {"position": f"SXM2-{number}", "bus_id": made.bus_id(number), "uuid": made.uuid(number), "name": "Tesla V100-SXM2-16GB",
          "lost": "GPU is lost" if number == 2 else "", **values}

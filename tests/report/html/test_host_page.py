@@ -205,14 +205,8 @@ def test_without_a_figure_of_the_model_a_speed_has_no_share() -> None:
 
 def test_changes_and_times_of_a_run() -> None:
     step = {"name": "Driver held", "status": "changed", "reason": "", "notes": ["source: cuda"]}
-    event = {
-        "at_s": 1.0,
-        "event": "step_done",
-        "step": "Driver held",
-        "status": "changed",
-        "reason": "",
-        "seconds": 75.2,
-    }
+    done = {"event": "step_done", "step": "Driver held", "status": "changed", "reason": "", "seconds": 75.2}
+    event = {"at_s": 1.0, **done}
     change = {"step": "Driver held", "action": "run", "subject": "apt-mark hold", "before": "", "after": "10 held",
               "disruptive": False, "leads_to": "reboot", "done": True}  # fmt: skip
     host = a_host(status="changed", steps=[step], events=[event], changes=[change], rebooted=True, seconds=200.0)
@@ -384,10 +378,8 @@ def test_the_plot() -> None:
     assert found.expected
     assert (found.expected.x, found.expected.y) == (found.points[3].x, found.points[3].y)
     assert scaling_plot.plotted(made.a_p2p(1)["scaling"], None) is None
-    assert (
-        scaling_plot.plotted([{"gpus": 1, "speed_up": 1.0}, {"gpus": 2, "speed_up": None, "error": "hang"}], None)
-        is None
-    )
+    hang = [{"gpus": 1, "speed_up": 1.0}, {"gpus": 2, "speed_up": None, "error": "hang"}]
+    assert scaling_plot.plotted(hang, None) is None
     sixteen = scaling_plot.plotted(made.a_p2p(16)["scaling"], {"gpus": 32, "speed_up": 30})
     assert sixteen
     assert sixteen.expected is None
