@@ -1,1 +1,1 @@
-"""The Invoke tasks: what can be typed, what it is called, and one call each. `tasks.py` puts them together."""
+"""The commands: one file for each, and the modules that read their options and run them."""

@@ -1,4 +1,4 @@
-"""Runs a command with the options that were typed, and says how it ended."""
+"""Runs a command with the typed options; returns its exit code and the message of its error."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ def run(options: CommandOptions) -> int:
 
 
 def execute(options: type[CommandOptions], given: dict[str, Any]) -> tuple[int, str]:
-    """Runs a command with the values of its flags; returns its exit code, and the message of an error that is still to
-    be shown.
+    """Runs a command with the values of its flags; returns its exit code, and the message of an error, or "".
 
-    SIGTERM and SIGHUP interrupt it as Ctrl-C does. A text that could not be written, as to a full disk, is an error.
+    SIGTERM and SIGHUP interrupt it as Ctrl-C does. It is an error if stdout cannot be written, as on a full disk.
     """
     try:
         made = options_with(options, given)

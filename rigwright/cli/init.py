@@ -89,7 +89,7 @@ def init(options: InitOptions, console: Console) -> None:
     variables: dict[str, Any] = {"ansible_connection": "local"} if options.local else _connection_of(options.address)
     _free(options.host, known)
     init_draft.with_host(atomic.text_of(hosts_file), str(hosts_file), options.host, variables)
-    # The file of known hosts, as the first host that has one names it.
+    # The file of known hosts of the first host that names a file.
     hosts = known.hosts.values() if known else ()
     shared = [host.variables["ssh_known_hosts"] for host in hosts if "ssh_known_hosts" in host.variables]
     known_file = {"ssh_known_hosts": shared[0]} if shared else {}
@@ -280,7 +280,7 @@ def _rigs_with(folder: Path, gpus: Mapping[str, str], seen: Seen) -> list[Rig]:
 
 
 def _every_rig(folder: Path) -> list[Rig]:
-    """The owner's rigs and those of the catalogue; of two with one name the owner's."""
+    """The rigs of the owner and of the catalogue; of two with the same name that of the owner."""
     own = folder / "rigs"
     names = dict.fromkeys((*sorted(path.stem for path in own.glob("*.yml")), *catalogue.all_rigs()))
     return [catalogue.rig(name, "init", own) for name in names]
@@ -303,7 +303,7 @@ def _file_of(host: Host, key: str, folder: Path) -> Path:
 
 
 def _unlisted(seen: Seen, options: InitOptions) -> HostError:
-    """The error for GPUs that the catalogue knows nothing of, when nothing says which driver drives them."""
+    """The error for GPUs that are neither in the catalogue nor driven by the loaded driver."""
     cards = ", ".join(f"10de:{device_id} at {bus_id}" for bus_id, device_id in seen.unlisted.items())
     version = catalogue.devices_version()
     return HostError(
@@ -465,7 +465,7 @@ def _driving(job: HostRun, bus_ids: Iterable[str]) -> str:
 
 
 def _rig(options: InitOptions, folder: Path, seen: Seen, console: Console) -> Rig | None:
-    """The known rig that matches the machine; None when a new one must be drafted. Raises UsageError."""
+    """The known rig that matches the machine; None if a new rig is needed. Raises UsageError."""
     here = list(seen.gpus.values())
     if options.rig:
         chosen = catalogue.rig(options.rig, "--rig", folder / "rigs")
@@ -509,7 +509,7 @@ def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
 
 
 def _supply_w(options: InitOptions) -> int:
-    """The watts of the power supply, from --supply-w or asked for at a terminal; 0 when not known."""
+    """The watts of the power supply, from --supply-w or from an answer at a terminal; 0 if not known."""
     if options.supply_w is not None:
         return options.supply_w
     while prompt.on_terminal() and (text := prompt.answer("How many watts has its power supply? (Enter: not known) ")):

@@ -22,7 +22,7 @@ from rigwright.facts.system import Board
 from rigwright.inventory.secrets import TAGS
 
 PLACEHOLDER = lazy_re.compile(r"(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+")
-"""Addresses reserved for documentation: a host of the example inventory has one until it is filled in."""
+"""Addresses reserved for documentation, which hosts of the example inventory have."""
 
 
 def matching(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tuple[Rig, ...]:
@@ -40,7 +40,7 @@ def matching(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tupl
 
 
 def lacking(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tuple[Rig, ...]:
-    """The rigs with this machine's board that have its GPUs and more: one may be off the bus."""
+    """The rigs with this machine's board that have its GPUs and more: a GPU may be off the bus."""
     here = Counter(model.key for model in models)
     return tuple(rig for rig in rigs if here < Counter(rig.models) and _has_board(rig, board))
 

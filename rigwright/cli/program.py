@@ -62,7 +62,7 @@ class Group(Collection):
 
 
 def commands(others: Sequence[type[CommandOptions]] = ()) -> tuple[type[CommandOptions], ...]:
-    """The options of the commands whose names are words of the command line; of all commands where no word is one.
+    """The options of the commands that the command line names; of all commands if it names none.
 
     Only their modules are loaded, and only in a process that was started as `invoke` or `rigwright`: to make the flags
     of all commands takes 17 % of the processor time of `plan`. `others`: more commands than those of rigwright.

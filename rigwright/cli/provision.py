@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rigwright.fleet.rollout import Rolling
 
 MANY = 4
-"""With more hosts than this, findings that pass are counted and not shown one by one."""
+"""With more hosts than this, findings that pass are only counted."""
 ALIKE = 3
-"""The number of hosts with the same result from which they are shown as one."""
+"""This many hosts with the same result, or more, are shown as one."""
 
 
 def provision(options: ProvisionOptions) -> int:
@@ -172,7 +172,7 @@ def _provision_by_workers(jobs: list[HostJob], text: Any, slices: Slices, rollin
 
 
 def _show_resumed(rolling: Rolling, text: Any) -> None:
-    """Says which rollout is continued; nothing of a new one."""
+    """Shows the rollout that is continued; writes nothing for a new rollout."""
     if not rolling.going_on:
         return
     state = rolling.state

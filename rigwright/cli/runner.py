@@ -60,10 +60,10 @@ class HostCommand(Struct, frozen=True):
     """How a command uses the hosts. `options` are those that count: of the rollout when one is resumed.
 
     `tolerant`: a mistake in the variables of one host does not stop the others. `quiet`: no event is shown.
-    `checks_only` says of which hosts the steps of the playbook are left out. `before_connecting` gets the inventory and
-    the bound playbooks, and may raise an error. `afterwards` is done with all hosts together after `act`, with
-    --executor on this machine. `by_workers` is done with --executor in place of `act`. `looked_up`: the facts of which
-    `act` looks earlier values up. `exit_code`: what the report of a host makes the exit code of the command.
+    `checks_only`: whether the steps of the playbook are left out for a host. `before_connecting` gets the inventory and
+    the bound playbooks, and may raise an error. `afterwards` is called with all hosts after `act`, on this machine.
+    `by_workers` is called with --executor in place of `act`. `looked_up`: the facts whose earlier values `act` reads.
+    `exit_code`: the exit code for the report of a host.
     """
 
     options: HostsOptions

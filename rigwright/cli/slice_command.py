@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
 """The environment variable in which a worker names its own file with the sudo password."""
 CONSENT = "consent"
-"""Where the error of a command says that it asks for consent; what it found is the question."""
+"""The place of an error that asks for consent; its finding is the question."""
 LONGEST_TEXT = 1 << 20
-"""Characters of the text of a slice; of a longer one the end is left out."""
+"""Characters of the text of a slice; a longer text is cut."""
 WATCH_S = 2.0
 """The seconds between two looks at whether the task is still wanted."""
 _PROGRAM = (

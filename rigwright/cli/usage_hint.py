@@ -149,6 +149,6 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _replaced(words: Sequence[str], wrong: str, right: str) -> list[str]:
-    """The words with the wrong one (also the one before `=`) replaced, the first time that it stands there."""
+    """The words with the first wrong word replaced, also before `=`."""
     at = next(number for number, word in enumerate(words) if word.partition("=")[0] == wrong)
     return [*words[:at], right + words[at][len(wrong) :], *words[at + 1 :]]

@@ -1,1 +1,1 @@
-"""What a run looks like: as text for a person, as one JSON document for a program; both from the same data."""
+"""The output of a run: text for a person and one JSON document for a program, from the same data."""

@@ -64,7 +64,7 @@ LONGEST_NAMES = 100
 
 
 def listed(names: str) -> str:
-    """Names of hosts with commas; of many the first ones and how many entries more."""
+    """Names of hosts with commas; of many names the first ones and the number of the others."""
     return shortened(names, LONGEST_NAMES)
 
 

@@ -209,7 +209,7 @@ def dumps(document: dict[str, Any]) -> str:
 
 
 def lines(document: dict[str, Any]) -> Iterator[str]:
-    """The parts of the text of `dumps`: one, or for many hosts one for each."""
+    """The parts of the text of `dumps`: one part, or for many hosts a part for each."""
     hosts = document.get("hosts", {})
     if len(hosts) <= MANY:
         yield escaped(json.dumps(document, indent=2, ensure_ascii=False))

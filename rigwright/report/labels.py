@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rigwright.engine.report import HostReport
 
 FOLDED = 4
-"""Up to this many failed steps of a host's plan are shown one by one, as findings; more are one entry."""
+"""Up to this many failed steps of a host's plan are single findings; more are one entry."""
 
 SOURCES = {
     "rig": "by the rig",

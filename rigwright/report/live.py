@@ -1,4 +1,4 @@
-"""Progress of many hosts at the foot of a terminal: one line a host and a line that counts them."""
+"""Progress of many hosts at the foot of a terminal: a line for each host and a line that counts them."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ def simulated_mark(text: str) -> str:
 
 
 def _folded(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings; more than FOLDED failed steps of the plan are one finding, in the place of the first."""
+    """The findings; more than FOLDED failed steps of the plan are one finding, at the place of the first step."""
     steps = [finding for finding in findings if finding.check == "plan" and finding.verdict == "fail"]
     if len(steps) <= FOLDED:
         return list(findings)

@@ -34,7 +34,7 @@ from rigwright.report.json_document import over_time
 from rigwright.report.labels import SIGNS, SOURCES, WEIGHTS, WORDS
 
 WORD = 28
-"""The length up to which a word with a hyphen is not broken; so many characters fit on a phone."""
+"""The length up to which a word with a hyphen is not broken: the characters that fit on a phone."""
 
 MANY = 8
 """The number of GPUs up to which all cards are open."""
