@@ -51,8 +51,8 @@ _NAME = lazy_re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class Seen(Struct, frozen=True):
     """The hardware of the machine: GPU models by bus id, the number of NVSwitches, the board and the processors.
 
-    `unlisted`: by bus id the PCI ids of GPUs that are not in the catalogue. `loaded`: the version of a loaded driver that
-    drives all of those, or "". `screen_gpu`: the bus id of the GPU with the screen, or "".
+    `unlisted`: by bus id the PCI ids of GPUs that are not in the catalogue. `loaded`: the version of a loaded driver
+    that drives all of those, or "". `screen_gpu`: the bus id of the GPU with the screen, or "".
     """
 
     gpus: Mapping[str, Model]
@@ -189,7 +189,8 @@ def _free(name: str, known: Inventory | None) -> None:
     if known and _has_address(name, known):
         host = known.hosts[name]
         found = f"'{name}' is in the inventory already ({host.where})"
-        todo = f"{program_name()} init --host {name}, without --address, shows what changed; or another --host, or edit {host.where}"
+        update = f"{program_name()} init --host {name}, without --address, shows what changed"
+        todo = f"{update}; or another --host, or edit {host.where}"
         raise UsageError("--host", found, "a name that is free", todo)
 
 
@@ -339,9 +340,8 @@ def _without_rig(
     ids = [f"10de:{device_id}" for device_id in dict.fromkeys(seen.unlisted.values())]
     why = "--driver gives" if options.driver else f"the loaded driver {seen.loaded} that drives it proves"
     version = catalogue.devices_version()
-    console.print(
-        f"[yellow]NVIDIA's list of driver {version} does not have {', '.join(ids)}; it gets branch {branch}, which {why}.[/]"
-    )
+    unknown = f"NVIDIA's list of driver {version} does not have {', '.join(ids)}"
+    console.print(f"[yellow]{unknown}; it gets branch {branch}, which {why}.[/]")
     console.print("[yellow]Nothing is known of it: no rig is drafted, and nothing is checked for it.[/]")
     shows = _display(seen, console)
     text = init_draft.unlisted_text([*seen.gpus, *seen.unlisted], branch, toolkit, flavour, ids, today, shows)
@@ -387,8 +387,8 @@ def _described(
 
 
 def _display(seen: Seen, console: Console) -> bool | None:
-    """The value of `display` of the driver: true for a machine with graphical sessions, the answer at a terminal if only
-    the screen is on a GPU, otherwise None; `plan` then names the choice.
+    """The value of `display` of the driver: true for a machine with graphical sessions, the answer at a terminal if
+    only the screen is on a GPU, otherwise None; `plan` then names the choice.
     """
     if seen.graphical.manager or seen.graphical.sessions:
         what = seen.graphical.manager or ", ".join(seen.graphical.sessions)

@@ -64,8 +64,8 @@ def slots(rig: Rig, gpus: Mapping[str, Model]) -> dict[str, str]:
 
 
 MIXED = (
-    "GPUs of different models: the slowest decides the speed of a job over all of them, and the smallest memory how much "
-    "each can hold. Give each model its own job (CUDA_VISIBLE_DEVICES)."
+    "GPUs of different models: the slowest decides the speed of a job over all of them, and the smallest memory how "
+    "much each can hold. Give each model its own job (CUDA_VISIBLE_DEVICES)."
 )
 """The note of a drafted rig with GPUs of several models."""
 
@@ -124,8 +124,8 @@ def rig_text(
         **({"notes": [MIXED]} if len({model.key for model in models.values()}) > 1 else {}),
         "sources": {key: source for key, source in sources.items() if source},
     }
-    head = f"# Drafted by {package_name()} init on {today} from what the machine says of itself. Positions are in bus order.\n"
-    return head + _dump(rig)
+    head = f"# Drafted by {package_name()} init on {today} from what the machine says of itself."
+    return f"{head} Positions are in bus order.\n{_dump(rig)}"
 
 
 def socket(model: Model) -> str:
@@ -148,8 +148,10 @@ def unlisted_text(
     It names no rig: nothing is known of such GPUs that a rig could say. `toolkit` "": no CUDA toolkit is installed.
     """
     head = (
-        f"# Written by {package_name()} init on {today}; yours to change. NVIDIA's list here does not have {', '.join(unlisted)}:\n"
-        "# nothing is checked for it. With a list from a newer driver (scripts/devices), init --update describes the machine.\n"
+        f"# Written by {package_name()} init on {today}; yours to change. "
+        f"NVIDIA's list here does not have {', '.join(unlisted)}:\n"
+        "# nothing is checked for it. "
+        "With a list from a newer driver (scripts/devices), init --update describes the machine.\n"
     )
     shown = {} if display is None else {"display": display}
     values: dict[str, object] = {
@@ -171,7 +173,9 @@ def host_text(
         limits["power_limit_w"] = rig.limits.power_limit_w
     if rig.limits and (clocks := rig.limits.application_clocks):
         limits["application_clocks"] = {"memory_mhz": clocks.memory_mhz, "graphics_mhz": clocks.graphics_mhz}
-    head = f"# {rig.title}. Written by {package_name()} init on {today}; yours to change. `{package_name()} explain {rig.key}` says why.\n"
+    program = package_name()
+    head = f"# {rig.title}. Written by {program} init on {today}; yours to change."
+    head += f" `{program} explain {rig.key}` says why.\n"
     of_slots = "# Which position a bus id is, in bus order; swap two names where the machine differs.\n"
     shown = {} if display is None else {"display": display}
     rest = {

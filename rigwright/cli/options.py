@@ -151,7 +151,8 @@ class WheelsOptions(CommandOptions):
     """For commands that may copy libraries to measure with."""
 
     wheels: str = option(
-        "where the libraries of the test come from when a host has none: fetch (pip), a directory with the wheels, or none",
+        "where the libraries of the test come from when a host has none:"
+        " fetch (pip), a directory with the wheels, or none",
         type=values.WHEELS,
     )
 

@@ -65,8 +65,8 @@ def plan_or_fail(
     """Plans all steps, and notes what is new about the machine. Raises the error of the first step that fails, with
     `describe` after the description of the machine.
 
-    `checks`: reads the facts of the checks in the same rounds, on a host that an earlier run has proved, with `unproved`
-    on every host; a run without changes then needs no further round trip.
+    `checks`: reads the facts of the checks in the same rounds, on a host that an earlier run has proved, with
+    `unproved` on every host; a run without changes then needs no further round trip.
     """
     from rigwright.engine import identity, rollback
     from rigwright.engine.boot import continuation

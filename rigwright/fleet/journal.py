@@ -1,5 +1,5 @@
-"""The journal of rollouts, from which `provision --resume` continues, also after this process, a worker or the scheduler
-was killed.
+"""The journal of rollouts, from which `provision --resume` continues, also after this process, a worker or the
+scheduler was killed.
 
 It is an SQLite file of the state directory. A rollout is written before its first change, and each host before its work
 is given out and when it has ended, with the hash of its plan (`rollout.digest`). A host that had ended without an entry
@@ -30,8 +30,8 @@ TABLES = (
     """CREATE TABLE host (rollout TEXT NOT NULL REFERENCES rollout (run) ON DELETE CASCADE, position INTEGER NOT NULL, name TEXT NOT NULL,
        batch INTEGER, state TEXT NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (rollout, name)) WITHOUT ROWID""",
 )
-"""`runs`: a JSON list of the run that began the rollout and those that continued it. `controller`: the process that works
-on it (`run_owner.owner`), or "". `batch` is NULL for a host that needed no change."""
+"""`runs`: a JSON list of the run that began the rollout and those that continued it. `controller`: the process that
+works on it (`run_owner.owner`), or "". `batch` is NULL for a host that needed no change."""
 
 
 class Rollout(Struct, frozen=True):
@@ -76,7 +76,8 @@ def _kind(path: Path) -> Kind:
         error=UsageError,
         content="the journal of rollouts",
         missing=("no rollout was stopped", "a rollout that has hosts left", _BEGIN),
-        set_aside=f"mkdir {path.parent}/aside && mv {path}* {path.parent}/aside, then provision without --resume: hosts that are done need no change",
+        set_aside=f"mkdir {path.parent}/aside && mv {path}* {path.parent}/aside, then provision without --resume: "
+        "hosts that are done need no change",
         place="set XDG_STATE_HOME to a folder of your own",
     )
 
@@ -195,14 +196,15 @@ def end(run: str) -> None:
 
 
 def stopped() -> Rollout:
-    """The rollout that began last and has hosts left. Raises UsageError if there is none or the journal is unreadable."""
+    """The last rollout that has hosts left. Raises UsageError if there is none or the journal cannot be read."""
     path = file()
     kind = _kind(path)
     if not path.exists():
         raise UsageError("--resume", *kind.missing)
     with contextlib.closing(kind.connect(path, write=False)) as database, kind.reading(path):
         found = database.execute(
-            "SELECT run, runs, inventory, playbook, host, tags, max_fail, reboots FROM rollout ORDER BY began DESC, run DESC LIMIT 1"
+            "SELECT run, runs, inventory, playbook, host, tags, max_fail, reboots FROM rollout"
+            " ORDER BY began DESC, run DESC LIMIT 1"
         ).fetchone()
         if found is not None:
             rows = database.execute(

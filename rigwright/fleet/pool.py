@@ -56,8 +56,8 @@ def run_hosts(
 
     `activity` is shown as progress. `meanwhile` runs in this thread while the first hosts answer. `on_end`, and then
     `enough`, is called after each host, one call at a time; once `enough` returns true, the remaining hosts are not
-    attempted. `on_end` must not raise an exception. `last`: no action follows. `reads`: the action only reads, so that a
-    slow host does not delay others (`Places`).
+    attempted. `on_end` must not raise an exception. `last`: no action follows. `reads`: the action only reads, so that
+    a slow host does not delay others (`Places`).
 
     The first Ctrl-C, SIGTERM or SIGHUP begins no further host, waits for critical sections, then raises
     KeyboardInterrupt. A second one abandons the running hosts, and waits for them at most GRACE_S.
@@ -97,7 +97,7 @@ def run_hosts(
 
 
 class Places:
-    """At most `usual` hosts are at work at a time, besides up to `slow` hosts that are at work for longer than SLOW_S."""
+    """At most `usual` hosts are at work at a time, besides up to `slow` hosts that have worked for SLOW_S or longer."""
 
     def __init__(self, usual: int, slow: int) -> None:
         self.most = usual + slow

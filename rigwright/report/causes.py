@@ -33,8 +33,8 @@ def cause_of(text: str, host: str = "") -> str:
 
 
 def common(texts: Sequence[str]) -> str:
-    """One text for texts of the same cause: different quantities become a range, `83 to 91 C`. The most frequent text, if
-    more than the quantities differs."""
+    """One text for texts of one cause: different quantities become a range, `83 to 91 C`. Otherwise the most frequent
+    text."""
     counted = Counter(texts)
     if len({_QUANTITY.sub("#", text) for text in counted}) != 1:
         return counted.most_common(1)[0][0] if counted else ""

@@ -177,8 +177,8 @@ _FINDING = dict.fromkeys(Finding.__struct_fields__, str)
 def over_time() -> dict[str, Any]:
     """The key `fleet` of a host without a past in the history."""
     return {
-        "groups": [], "answered": None, "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [], "ends": [],
-        "readings": {},
+        "groups": [], "answered": None, "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [],
+        "ends": [], "readings": {},
     }  # fmt: skip
 
 

@@ -79,7 +79,7 @@ class Progress:
             yield Segment.line()
 
     def lines(self, width: int, max_lines: int) -> list[Text]:
-        """At most `max_lines` lines: running hosts first, then failed, waiting and finished ones; the last one counts them."""
+        """At most `max_lines` lines: running hosts first, then failed, waiting and finished ones, then the counts."""
         by_state = {state: [name for name, line in self._hosts.items() if line.state == state] for state in _STATES}
         names = [name for state in _STATES for name in by_state[state]]
         name_width = min(NAME_COLUMNS, max((cell_len(one_line(name)) for name in names), default=0))

@@ -42,8 +42,9 @@ MANY = 8
 FOLDER = shipped_files.folder("templates") / "report"
 
 _HOST: dict[str, Any] = {
-    "status": "", "error": None, "steps": [], "changes": [], "findings": [], "problems": [], "gpus": [], "events": [], "p2p": None,
-    "owed": [], "measured": None, "machine": None, "fleet": None, "simulated": "", "rebooted": False, "round_trips": 0, "seconds": 0.0,
+    "status": "", "error": None, "steps": [], "changes": [], "findings": [], "problems": [], "gpus": [], "events": [],
+    "p2p": None, "owed": [], "measured": None, "machine": None, "fleet": None, "simulated": "", "rebooted": False,
+    "round_trips": 0, "seconds": 0.0,
 }  # fmt: skip
 _FINDING = {"check": "", "subject": "", "seen": "", "expected": "", "cause": "", "fix": "", "source": "", "symptom": ""}
 _MACHINE: dict[str, Any] = {

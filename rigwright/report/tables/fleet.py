@@ -124,7 +124,8 @@ def _causes_of(report: HostReport) -> Iterator[_Cause]:
         if kind != "checks" and not (kind == "plan" and len(plan) > FOLDED):
             title = without_places(finding.subject)
             expected = f", not {finding.expected}" if finding.expected and kind != "fleet.gpus" else ""
-            yield _Cause(2, _KINDS[kind][0], f"{title}: {finding.seen}{expected}", f"{cause_of(title, name)} {cause_of(finding.expected)}")  # fmt: skip
+            key = f"{cause_of(title, name)} {cause_of(finding.expected)}"
+            yield _Cause(2, _KINDS[kind][0], f"{title}: {finding.seen}{expected}", key)
     for problem in report.problems:
         if not problem.drift:
             short = problem.short_alone

@@ -124,7 +124,8 @@ def _nccl(document: Document) -> Iterator[str]:
 
 def _scaling(document: Document, whole: bool) -> Iterator[str]:
     """The table of scaling; the parts of a step only where the table is `whole`."""
-    yield "[bold]Scaling[/] [dim](synthetic: a matrix product, then the all-reduce of 100 million numbers, no overlap)[/]"
+    synthetic = "a matrix product, then the all-reduce of 100 million numbers, no overlap"
+    yield f"[bold]Scaling[/] [dim](synthetic: {synthetic})[/]"
     parts = "   product   all-reduce" if whole else ""
     yield f"  [dim]GPUs   step ms{parts}   speed-up   efficiency[/]"
     for row in document.scaling:
