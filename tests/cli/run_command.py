@@ -10,7 +10,7 @@ from rigwright.core.errors import UsageError
 OPTIONS = {one.command: one for one in program.commands()}
 
 
-def run_command(name: str, **given: object) -> int:
+def run_command(name: str, /, **given: object) -> int:
     """Runs a command with the values of these flags; returns its exit code."""
     try:
         options = execution.options_with(OPTIONS[name], given)
