@@ -163,27 +163,22 @@ class Rank:
         self.agreed(torch, device)
 
     def agreed(self, torch, device):
-        """Gathers the losses of all ranks; rank 0 prints them. Raises RuntimeError where the loss did not fall or is
-        not equal."""
+        """Gathers the losses of all ranks; rank 0 prints them. Raises RuntimeError if one did not fall or differs."""
         loss = torch.tensor([self.found["loss_last"]], dtype=torch.float64, device=device)
         losses = [torch.zeros_like(loss) for _ in range(self.world)]
         torch.distributed.all_gather(losses, loss)
         values, first = [float(one) for one in losses], self.found["loss_first"]
-        if self.rank == 0 and not self.options.write:
-            words = (
-                self.world,
-                self.found["device"],
-                self.found["precision"],
-                self.found["backend"],
-                self.found["samples_s"],
+        if self.options.write:
+            return
+        if self.rank == 0:
+            print(
+                "%(world)d x %(device)s, %(precision)s over %(backend)s: %(samples_s).0f samples/s" % self.found, end=""
             )
-            print("%d x %s, %s over %s: %.0f samples/s" % words, end="")
             print(", loss %.5f -> %s" % (first, ", ".join("%.5f" % value for value in values)), flush=True)
-        if not self.options.write:
-            if not all(math.isfinite(value) and value < FALLS_TO * first for value in values):
-                raise RuntimeError("the loss did not fall: %.5f -> %s" % (first, values))
-            if max(values) - min(values) > EQUAL * max(values):
-                raise RuntimeError("the loss is not equal on all ranks: %s" % values)
+        if not all(math.isfinite(value) and value < FALLS_TO * first for value in values):
+            raise RuntimeError("the loss did not fall: %.5f -> %s" % (first, values))
+        if max(values) - min(values) > EQUAL * max(values):
+            raise RuntimeError("the loss is not equal on all ranks: %s" % values)
 
 
 def network(torch, width, layers):
@@ -195,8 +190,7 @@ def network(torch, width, layers):
 
 
 def checksum(torch, tensor):
-    """Two sums over the bits of a tensor of 32-bit numbers, one of them weighted by the place, as text. It needs no
-    numpy."""
+    """Two sums over the bits of a tensor of 32-bit numbers, one weighted by the place, as text; without numpy."""
     bits = tensor.detach().cpu().contiguous().view(torch.int32).flatten().long()
     return b"%d %d;" % (int(bits.sum()), int((bits * torch.arange(1, bits.numel() + 1)).sum()))
 

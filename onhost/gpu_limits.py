@@ -2,16 +2,14 @@
 """Set persistence, power limit and clocks of every GPU of this machine, and set them again on GPUs that lost them.
 
     gpu_limits.py apply [--config FILE] [--wait-s 120]   at boot from gpu-limits.service, or by hand
-    gpu_limits.py watch [--config FILE]                  each minute from gpu-limits.timer: sets the limits of GPUs that
-    lost them
+    gpu_limits.py watch [--config FILE]                  each minute from gpu-limits.timer: sets limits that were lost
     gpu_limits.py show [--config FILE]                   print the values in force as one JSON document
-    gpu_limits.py reset                                  power and clocks back to the GPU's defaults, until the next
-    apply
+    gpu_limits.py reset                                  power and clocks back to the defaults, until the next apply
 
 It needs root (except show), Python 3.8, and pynvml.py of nvidia-ml-py beside this file. Exit status: 0 every GPU is as
 wanted, or has a value that somebody set and that watch leaves alone; 1 a GPU refused, or the driver does not answer;
-3 (apply, reset) GPUs are lost or missing; 2 wrong usage. Each failure is on stderr, and the other GPUs are set all the
-same. From a checkout on the machine itself: sudo scripts/gpu_limits.py show.
+3 (apply, reset) GPUs are lost or missing; 2 wrong usage. Each failure is on stderr; the other GPUs are set anyway. From
+a checkout on the machine itself: sudo scripts/gpu_limits.py show.
 
 The configuration: {"expected_gpus": 4, "positions": {"0000:06:00.0": "SXM2-1"}, "gpus": [{"match": {"uuid": "GPU-..."},
 "persistence": true, "power_limit_w": 200, "application_clocks": {"memory_mhz": 877, "graphics_mhz": 1005},
@@ -23,9 +21,9 @@ No driver reports which clocks are locked. So each lock that a driver accepted i
 /run/rigwright/locked-clocks: UUID graphics|memory MIN MAX BOOT_ID LOAD CODE. The line is valid while the boot and the
 load of the driver are the same.
 
-A lost GPU can block a process in a kernel call for ever, and kill does not end it. So each GPU is asked by a process of
-its own, which holds no file of this program open (show asks all in one, as long as all answer). A process that does not
-answer in time is not waited for.
+A lost GPU can block a process in a kernel call for ever, and kill does not end it. So each GPU has its own process,
+which holds no file of this program open (show has one for all, as long as all answer). A process that does not answer
+in time is not waited for.
 """
 
 import contextlib
@@ -80,11 +78,11 @@ class Refused(Exception):
 
 
 def ask_all(tasks, timeout_s, stuck, heard=None):
-    """Run the functions in parallel, each in its own process. Takes and returns dictionaries by name.
+    """Runs the functions in parallel, each in its own process. Takes and returns dictionaries by name.
 
     An answer is {"value": the function's result} or {"error": text, "code": NVML's number or None}; heard(answer) is
-    called for each as it arrives. A name in `stuck` has a process of an earlier run that still hangs in the kernel: it
-    is not asked again. A name whose process hangs now is added.
+    called for each as it arrives. `stuck`: {name: [process, its start]} of functions whose process of an earlier run
+    hangs in the kernel, which do not run again; a name whose process hangs now is added.
     """
     answers, running = {}, {}  # running: read end of the pipe -> (name, process, parts of the answer)
     for name, task in tasks.items():
@@ -106,7 +104,10 @@ def ask_all(tasks, timeout_s, stuck, heard=None):
             name, process, parts = running[end]
             parts.append(os.read(end, 65536))
             if not parts[-1]:
-                answers[name] = parsed(b"".join(parts))
+                try:
+                    answers[name] = json.loads(b"".join(parts).decode())
+                except ValueError:
+                    answers[name] = {"error": "the process that asked it died", "code": None}
                 if heard:
                     heard(answers[name])
                 os.close(end)
@@ -139,13 +140,6 @@ def answer_and_exit(task, write_end):
             json.dump(answer, pipe)
     finally:
         os._exit(0)
-
-
-def parsed(data):
-    try:
-        return json.loads(data.decode())
-    except ValueError:
-        return {"error": "the process that asked it died", "code": None}
 
 
 def died(process, within_s=0.5):
@@ -203,20 +197,20 @@ def content(path):
         return ""
 
 
-def put(path, whole):
+def put(path, whole, mode=0o644):
     """Replaces a file atomically. Only inside at_work."""
     with open(path + ".new", "w") as file:
         file.write(whole)
-        os.fchmod(file.fileno(), 0o644)
+        os.fchmod(file.fileno(), mode)
     os.rename(path + ".new", path)
 
 
-def remembered():
+def last_state():
     """The state of the last run: {"said": {message: times in a row}, "stuck": {name: [process, its start]}}."""
-    kept = {"said": {}, "stuck": {}}
+    state = {"said": {}, "stuck": {}}
     with contextlib.suppress(ValueError):
-        kept.update(json.loads(content(MEMORY)))
-    return kept
+        state.update(json.loads(content(MEMORY)))
+    return state
 
 
 def boot_id():
@@ -224,10 +218,9 @@ def boot_id():
 
 
 def driver_load():
-    """An identifier of this load of the driver: the inode of its folder in /sys. `-` while no driver is loaded.
+    """An identifier of this load of the driver: the inode of its folder in /sys; `-` while no driver is loaded.
 
-    The folder's times do not serve: the kernel sets them when the folder is first read, and again after a dropped
-    cache.
+    The folder's times change: the kernel sets them when the folder is first read, and again after a dropped cache.
     """
     try:
         return str(os.stat(MODULE).st_ino)
@@ -237,12 +230,12 @@ def driver_load():
 
 def locks_in_force():
     """The recorded locks of this boot and driver load: UUID -> {"locked_graphics_mhz": [min, max]}."""
-    found, now = {}, [boot_id(), driver_load(), "0"]
+    locks, now = {}, [boot_id(), driver_load(), "0"]
     for line in content(RECORD).splitlines():
         words = line.split()
         if len(words) == 7 and words[4:] == now and words[2].isdigit() and words[3].isdigit():
-            found.setdefault(words[0], {})["locked_%s_mhz" % words[1]] = [int(words[2]), int(words[3])]
-    return found
+            locks.setdefault(words[0], {})["locked_%s_mhz" % words[1]] = [int(words[2]), int(words[3])]
+    return locks
 
 
 def write_locks(uuid, locks):
@@ -278,7 +271,7 @@ def supported_clocks(handle):
     return {str(mhz): list(pynvml.nvmlDeviceGetSupportedGraphicsClocks(handle, mhz)) for mhz in memory}
 
 
-# The fields of nvmlDeviceGetFieldValues that `nvidia-smi nvlink` asks for; all but the first have a link's number as scope.
+# The fields of nvmlDeviceGetFieldValues that `nvidia-smi nvlink` reads; all but the first are of a link.
 LINK_COUNT, LINK_REPLAYS, LINK_RECOVERIES, LINK_CRCS, LINK_SPEED, LINK_STATE = 91, 161, 162, 163, 164, 165
 
 
@@ -299,20 +292,17 @@ def nvlinks(handle):
 
     mb_s is the speed of one direction, None for a link that is down; peer the bus id of the GPU or switch at its other
     end, None if it is not known; errors the sum of its replays, recoveries and CRC errors, None without a counter. With
-    MIG on a GPU has none, as for nvidia-smi of 590. Raises NVMLError, also for a link whose state or speed the driver
-    does not tell.
+    MIG on a GPU has no links, as for nvidia-smi of 590. Raises NVMLError.
     """
-    try:
+    with contextlib.suppress(pynvml.NVMLError):
         if pynvml.nvmlDeviceGetMigMode(handle)[0]:
             return []
-    except pynvml.NVMLError:
-        pass
     count = field_values(handle, [LINK_COUNT])[0]
     return [nvlink(handle, link) for link in range(count or 0)]  # None: it has no NVLinks
 
 
 def nvlink(handle, link):
-    """One end, as nvlinks() returns it. Raises NVMLError, also if the driver does not tell its state or its speed."""
+    """One end, as nvlinks() returns it. Raises NVMLError, also if the driver does not report its state or speed."""
     up, mb_s, *errors = field_values(handle, [LINK_STATE, LINK_SPEED, LINK_REPLAYS, LINK_RECOVERIES, LINK_CRCS], link)
     if up is None or (up and not mb_s):
         raise pynvml.NVMLError(3)
@@ -373,8 +363,7 @@ def persistent(handle):
 
 
 def ensure(wanted, read, write, unit):
-    """Write a value only if another is read, and read it again. Raises Refused when the driver reports another
-    value."""
+    """Writes a value only if another is read, and reads it again. Raises Refused if that is another value."""
     before = read()
     if before == wanted:
         return None
@@ -417,8 +406,9 @@ def set_application_clocks(handle, wanted):
             return None  # left out: rigwright's plan and verify say so
         raise
     listed = supported_clocks(handle)
-    if graphics not in listed.get(str(memory), []):
-        near = sorted(listed.get(str(memory), []), key=lambda mhz: abs(mhz - graphics))[:2]
+    of_memory = listed.get(str(memory), [])
+    if graphics not in of_memory:
+        near = sorted(of_memory, key=lambda mhz: abs(mhz - graphics))[:2]
         hint = "near it: %s" % ", ".join(map(str, near)) if near else "memory clocks: %s" % ", ".join(listed)
         raise Refused("%d,%d MHz is no supported pair (%s)" % (memory, graphics, hint))
     return ensure(wanted, read, lambda: pynvml.nvmlDeviceSetApplicationsClocks(handle, memory, graphics), " MHz")
@@ -467,29 +457,27 @@ RESETS = [
 
 
 def take(steps, handle, bus_id, may_lack=()):
-    """Take every step (key, subject, function, value), also after one that was refused; stop when the GPU is lost.
+    """Takes every step (key, subject, function, value), also after a refusal; stops when the GPU is lost.
 
     Returns texts of what was done and refused, and the keys of the steps that were not refused.
     """
     done, refused, taken = [], [], []
     for key, subject, function, value in steps:
         try:
-            said = function(handle, value)
-            if said:
-                done.append("%s %s" % (subject, said))
+            change = function(handle, value)
+            done += ["%s %s" % (subject, change)] if change else []
+            taken.append(key)
         except Refused as error:
             refused.append("%s: %s" % (subject, error))
-            continue
         except AttributeError as error:
             refused.append("%s: pynvml.py beside this program is too old for it (%s)" % (subject, error))
-            continue
         except pynvml.NVMLError as error:
-            if error.value not in may_lack:
-                refused.append("%s: %s" % (subject, in_words(text(str(error)), error.value, bus_id, key)))
-                if error.value in LOST:
-                    break
+            if error.value in may_lack:
+                taken.append(key)
                 continue
-        taken.append(key)
+            refused.append("%s: %s" % (subject, in_words(text(str(error)), error.value, bus_id, key)))
+            if error.value in LOST:
+                break
     return {"done": done, "refused": refused, "taken": taken}
 
 
@@ -507,7 +495,7 @@ UNITS = {"persistence": "", "power_limit_w": " W"}
 
 
 def look(handle, rule, locks, bus_id):
-    """Texts of each part of the rule that is not in force: `forgotten`, `decided`, or `refused` when it cannot be read.
+    """Texts of each part of the rule that is not in force: `forgotten`, `decided`, or `refused` if it cannot be read.
 
     A value that equals the GPU's default was forgotten: after a reset, a load of the driver, or a boot. Any other value
     was set by somebody (decided). Locks are known from the record; a clock above its lock shows that the lock was lost.
@@ -604,15 +592,16 @@ def place(bus_id, config):
     return ("%s %s" % (named.get(short(bus_id), ""), short(bus_id))).strip()
 
 
-def called(gpu, config):
+def title(gpu, config):
+    """The name of a GPU in messages: its place, the begin of its UUID, its model."""
     return "%s %s %s" % (place(gpu["pci_bus_id"], config), gpu["uuid"][:12], gpu["name"])
 
 
 def places(count, gpus, config):
     """Names for GPUs that do not report their bus id, by name in ask_all.
 
-    NVML counts GPUs in the order of their bus ids. So a GPU between two that answered has a bus id between theirs: one
-    of the driver's own list, or of the positions. When their number does not match, the GPU is named by its number.
+    NVML counts GPUs in the order of their bus ids. So a GPU between two that answered has a bus id between theirs: from
+    the driver's own list, or from the positions. If their number does not match, the GPU is named by its number.
     """
     answered = {gpu["index"]: bus_numbers(gpu["pci_bus_id"]) for gpu in gpus}
     try:
@@ -687,9 +676,9 @@ def load_config(path):
 def report(gpu, config):
     """Prints one line of what was done, and what was refused on stderr. True when nothing was refused."""
     done = "; ".join(gpu["done"]) or ("nothing changed" if gpu["refused"] else "as wanted, nothing to change")
-    print("%s: %s" % (called(gpu, config), done), flush=True)
+    print("%s: %s" % (title(gpu, config), done), flush=True)
     for line in gpu["refused"]:
-        complain("%s: refused: %s" % (called(gpu, config), line))
+        complain("%s: refused: %s" % (title(gpu, config), line))
     return not gpu["refused"]
 
 
@@ -697,7 +686,7 @@ def complain(line):
     print(line, file=sys.stderr, flush=True)
 
 
-def final(answer):
+def is_final(answer):
     """Whether waiting cannot change this answer."""
     return answer["code"] in FINAL or "hangs" in answer
 
@@ -715,8 +704,7 @@ def note_locks(answer):
 
 
 def absent(config, gpus, count, silent):
-    """A text for each GPU that is expected, or named by a rule, and missing. `silent`: names of GPUs that do not
-    answer."""
+    """A text for each GPU that is expected, or named by a rule, and missing. `silent`: names of silent GPUs."""
     lines, lacking, expected = [], [], config.get("expected_gpus", 1)
     answering = [place(gpu["pci_bus_id"], config) for gpu in gpus]
     if count < expected:
@@ -734,10 +722,10 @@ def absent(config, gpus, count, silent):
 
 
 def ask_gpus(task, config, timeout_s, stuck, skip=(), heard=None):
-    """Run task(index) for every GPU but those in `skip`, each in a process of its own.
+    """Runs task(index) for every GPU but those in `skip`, each in its own process.
 
-    Returns what the driver says of itself, the answers, and what to call each GPU in a message; both by `GPU INDEX`.
-    Raises Refused when the driver does not answer; its second argument is the answer.
+    Returns the overview of the driver, the answers and the names of GPUs in messages; both by `GPU INDEX`. Raises
+    Refused if the driver does not answer; its second argument is the answer.
     """
     driver = ask_all({"driver": overview}, timeout_s, stuck)["driver"]
     if "error" in driver:
@@ -750,19 +738,13 @@ def ask_gpus(task, config, timeout_s, stuck, skip=(), heard=None):
 
 
 def ask_at_once(task, config, timeout_s, stuck):
-    """As ask_gpus, by one process, which starts NVML once. Where a GPU does not answer it, or not soon, each is asked
-    by its own.
-
-    So it is where a process of an earlier run still hangs.
-    """
-    if stuck:
-        return ask_gpus(task, config, timeout_s, stuck)
+    """As ask_gpus, in one process, which starts NVML once; as ask_gpus if a GPU is slow, or a process is stuck."""
 
     def every():
         driver = overview()
         return {"driver": driver, "gpus": [task(index) for index in range(driver["count"])]}
 
-    answer = ask_all({"all": every}, min(8, timeout_s / 2), {})["all"].get("value")
+    answer = None if stuck else ask_all({"all": every}, min(8, timeout_s / 2), {})["all"].get("value")
     if answer is None:
         return ask_gpus(task, config, timeout_s, stuck)
     answers = {"GPU %d" % index: {"value": gpu} for index, gpu in enumerate(answer["gpus"])}
@@ -770,29 +752,27 @@ def ask_at_once(task, config, timeout_s, stuck):
 
 
 def one_round(config, settled, hopeless, timeout_s):
-    """Set the limits of every GPU that answers. Returns the reasons to wait and try again: pairs of exit status and
-    text."""
-    stuck = remembered()["stuck"]
+    """Sets the limits of every GPU that answers. Returns the reasons to try again: pairs of exit status and text."""
+    stuck = last_state()["stuck"]
     waiting = []
     try:
         task = functools.partial(settle, config=config, record=locks_in_force(), settled=list(settled))
         driver, answers, names = ask_gpus(task, config, timeout_s, stuck, hopeless, note_locks)
     except Refused as error:
-        if final(error.args[1]):
+        if is_final(error.args[1]):
             hopeless["driver"] = (1, error.args[0])
         else:
             waiting.append((1, error.args[0]))
         driver, answers, names = None, {}, {}
     for name, answer in answers.items():
         if "error" in answer:
-            failure = (status_of(answer), failed(answer, names[name]))
-            if final(answer):
+            failure = (status_of(answer), failure_of(answer, names[name]))
+            if is_final(answer):
                 hopeless[name] = failure
             else:
                 waiting.append(failure)
         elif answer["value"]["uuid"] not in settled:
-            gpu = answer["value"]
-            settled[gpu["uuid"]] = dict(gpu, good=report(gpu, config))
+            settled[answer["value"]["uuid"]] = dict(answer["value"], good=report(answer["value"], config))
     if driver:
         silent = [names[name] for name in hopeless if name in names]
         waiting += [(ABSENT, line) for line in absent(config, settled.values(), driver["count"], silent)]
@@ -800,15 +780,14 @@ def one_round(config, settled, hopeless, timeout_s):
     return waiting
 
 
-def failed(answer, name):
+def failure_of(answer, name):
     """The message for a GPU that gave an error."""
     bus_id = name.split()[-1] if ":" in name else "ITS_BUS_ID"
     return "%s: %s" % (name, in_words(answer["error"], answer["code"], bus_id))
 
 
 def apply(path, wait_s, timeout_s):
-    """Set the limits of each GPU as soon as it answers, until all are present or the time is over. Returns the exit
-    status."""
+    """Sets the limits of each GPU as soon as it answers, until all are present or the time is over; exit status."""
     deadline = time.monotonic() + wait_s
     settled, hopeless = {}, {}  # by UUID: the GPU and what was done; by name: exit status and text
     while True:
@@ -831,16 +810,16 @@ def watch(path, timeout_s):
     with at_work(0):
         if os.path.exists(RESTS):
             return 0
-        config, memory = load_config(path), remembered()
-        lines = one_look(config, memory["stuck"], timeout_s)
-        times = {line: memory["said"].get(line, 0) + 1 for _, line in lines}  # in a row
+        config, last = load_config(path), last_state()
+        lines = one_look(config, last["stuck"], timeout_s)
+        times = {line: last["said"].get(line, 0) + 1 for _, line in lines}  # in a row
         for bad, line in lines:
             # a state is printed once; an event is printed each time, three times in a row at most
             most = 3 if ": forgotten (" in line else 1
             if times[line] <= most:
                 more = " (at each of %d looks, said no more)" % most if times[line] == most > 1 else ""
                 print(line + more, file=sys.stderr if bad else sys.stdout, flush=True)
-        put(MEMORY, json.dumps({"said": times, "stuck": memory["stuck"]}))
+        put(MEMORY, json.dumps({"said": times, "stuck": last["stuck"]}))
     return 1 if any(bad for bad, _ in lines) else 0
 
 
@@ -854,34 +833,35 @@ def one_look(config, stuck, timeout_s):
     except Refused as error:
         return [(True, error.args[0])]
     gpus = [answer["value"] for answer in answers.values() if "value" in answer]
-    silent = {names[name]: failed(answer, names[name]) for name, answer in answers.items() if "error" in answer}
+    silent = {names[name]: failure_of(answer, names[name]) for name, answer in answers.items() if "error" in answer}
     lines = [(True, line) for line in [*silent.values(), *absent(config, gpus, driver["count"], [*silent])]]
     for gpu in gpus:
-        title, done = called(gpu, config), "; ".join(gpu["done"])
+        name, done = title(gpu, config), "; ".join(gpu["done"])
         if gpu["forgotten"]:
             forgotten = "; ".join(gpu["forgotten"])
-            lines.append((False, "%s: forgotten (%s): %s" % (title, forgotten, done or "not repaired")))
+            lines.append((False, "%s: forgotten (%s): %s" % (name, forgotten, done or "not repaired")))
         elif done:
-            lines.append((False, "%s: %s" % (title, done)))
-        lines += [(True, "%s: refused: %s" % (title, one)) for one in gpu["refused"]]
-        lines += [(False, "%s: drift: %s; left alone" % (title, one)) for one in gpu["decided"]]
+            lines.append((False, "%s: %s" % (name, done)))
+        lines += [(True, "%s: refused: %s" % (name, text)) for text in gpu["refused"]]
+        lines += [(False, "%s: drift: %s; left alone" % (name, text)) for text in gpu["decided"]]
     return lines
 
 
 def show(config, timeout_s):
-    """Print the document; with a configuration each GPU has its rule under `wanted`. Returns 1 when the driver does not
-    answer."""
+    """Prints the document; with a configuration each GPU has its rule under `wanted`. Returns the exit status."""
     document, record = {"driver_version": None, "nvml_version": None, "gpus": []}, locks_in_force()
     try:
-        driver, answers, names = ask_at_once(state, config or {}, timeout_s, remembered()["stuck"])
+        driver, answers, names = ask_at_once(state, config or {}, timeout_s, last_state()["stuck"])
         document.update({key: driver[key] for key in ("driver_version", "nvml_version")})
     except Refused as error:
         document["errors"] = {"driver": error.args[1]["error"]}
         complain(error.args[0])
         answers, names = {}, {}
     for index, (name, one) in enumerate(answers.items()):
-        unknown = dict(dict.fromkeys(dict(IDENTITY, **STATE)), index=index)
-        gpu = one["value"] if "value" in one else dict(unknown, errors={"gpu": one["error"]}, **why(one))
+        gpu = one.get("value")
+        if gpu is None:  # code: NVML's number of the error; hangs: it did not answer in time
+            gpu = dict(dict.fromkeys(dict(IDENTITY, **STATE)), index=index, errors={"gpu": one["error"]})
+            gpu.update(code=one["code"], hangs="hangs" in one)
         known = gpu["uuid"] and gpu["pci_bus_id"]
         gpu["place"] = place(gpu["pci_bus_id"], config or {}) if known else names[name]
         locks = record.get(gpu["uuid"], {}) if gpu["persistence"] is not False else {}
@@ -895,16 +875,10 @@ def show(config, timeout_s):
     return 1 if "errors" in document else 0
 
 
-def why(answer):
-    """Why a GPU gave no values: NVML's code of the error, None without one; and whether it did not answer in time."""
-    return {"code": answer["code"], "hangs": "hangs" in answer}
-
-
 def reset(config, timeout_s):
-    """Power limit and clocks of every GPU back to its defaults; watch pauses until the next apply. Returns the exit
-    status."""
+    """Sets power limit and clocks of every GPU to its defaults; watch pauses until the next apply. Exit status."""
     with at_work(120):
-        stuck = remembered()["stuck"]
+        stuck = last_state()["stuck"]
         put(RESTS, "")
         try:
             _, answers, names = ask_gpus(reset_gpu, config, timeout_s, stuck, heard=note_locks)
@@ -915,7 +889,7 @@ def reset(config, timeout_s):
     statuses = []
     for name, answer in answers.items():
         if "error" in answer:
-            complain(failed(answer, names[name]))
+            complain(failure_of(answer, names[name]))
             statuses.append(status_of(answer))
         elif not report(answer["value"], config):
             statuses.append(1)
@@ -942,11 +916,9 @@ def main():
         if options.command == "watch":
             return watch(options.config or CONFIG, timeout_s)
         return reset(load_config(options.config) if options.config else {}, timeout_s)
-    except TimeoutError as error:  # another run holds the lock: watch runs again in a minute, the others cannot wait
-        if options.command == "watch":
-            return 0
-        sys.exit(str(error))
     except OSError as error:
+        if options.command == "watch" and isinstance(error, TimeoutError):
+            return 0  # another run holds the lock, and watch runs again in a minute
         sys.exit(str(error))
 
 

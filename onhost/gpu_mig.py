@@ -2,14 +2,12 @@
 """Make the MIG mode and the MIG instances of every GPU of this machine what its configuration says.
 
     gpu_mig.py apply [--config FILE] [--wait-s 60]   at boot from gpu-mig.service, or by hand
-    gpu_mig.py check [--config FILE]                 says what the driver would refuse, and changes nothing; FILE may be
-    - (stdin)
-    gpu_mig.py show                                  print modes, instances, profiles and placements as one JSON
-    document
+    gpu_mig.py check [--config FILE]                 say what the driver would refuse; FILE may be - (stdin)
+    gpu_mig.py show                                  print modes, instances, profiles and placements as JSON
 
 It needs root (except show and check), Python 3.8, and pynvml.py and gpu_limits.py beside this file. Exit status: 0
-every GPU is as wanted; 1 a GPU refused, is used, or the driver does not answer; 3 GPUs are lost or missing; 2 wrong
-usage.
+every GPU is as wanted; 1 a GPU refused, is used, or the driver does not answer; 2 wrong usage; 3 GPUs are lost
+or missing.
 
 The configuration: {"positions": {"0000:07:00.0": "SXM4-0"}, "gpus": [{"match": {"pci_bus_id": "0000:07:00.0"},
 "layout": [{"profile": "3g.20gb", "parts": [1, 2]}, {"profile": "1g.5gb", "parts": [1]}]}]}. `parts` are the slices of
@@ -64,7 +62,7 @@ def mode(handle):
 
 def profiles_of(handle):
     """The profiles of GPU instances by their name (3g.20gb). Without MIG mode the driver lists no placements."""
-    found = {}
+    profiles = {}
     for number in range(64):
         try:
             info = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number)
@@ -74,11 +72,11 @@ def profiles_of(handle):
             if error.value == 13:
                 raise Refused("driver 510 or newer is needed: this one does not name its profiles") from None
             raise
-        name = limits.text(info.name).replace("MIG ", "")
-        most = info.instanceCount
-        known = {"id": info.id, "slices": info.sliceCount, "most": most, "placements": placements(handle, info.id)}
-        found.setdefault(name, known)
-    return found
+        profile = {"id": info.id, "slices": info.sliceCount, "most": info.instanceCount}
+        profiles.setdefault(
+            limits.text(info.name).replace("MIG ", ""), dict(profile, placements=placements(handle, info.id))
+        )
+    return profiles
 
 
 def placements(handle, profile_id):
@@ -95,7 +93,7 @@ def placements(handle, profile_id):
     return [[room[at].start, room[at].size] for at in range(count.value)]
 
 
-def listed(function, kind, most, *words):
+def handles_of(function, kind, most, *words):
     """The handles that a function of NVML writes into a list."""
     count, room = ctypes.c_uint(most), (kind * max(most, 1))()
     function(*words, room, ctypes.byref(count))
@@ -104,16 +102,15 @@ def listed(function, kind, most, *words):
 
 def gpu_instances(handle, profiles):
     """The GPU instances: pairs of handle and the name of the profile."""
-    kind, get = pynvml.c_nvmlGpuInstance_t, pynvml.nvmlDeviceGetGpuInstances
-    return [
-        (one, name) for name, known in profiles.items() for one in listed(get, kind, known["most"], handle, known["id"])
-    ]
+    kind, get, instances = pynvml.c_nvmlGpuInstance_t, pynvml.nvmlDeviceGetGpuInstances, []
+    for name, profile in profiles.items():
+        instances += [(one, name) for one in handles_of(get, kind, profile["most"], handle, profile["id"])]
+    return instances
 
 
 def part_profiles(instance):
-    """The profiles of compute instances of a GPU instance: their id and how many there can be, by the number of
-    slices."""
-    found = {}
+    """The profiles of compute instances of a GPU instance: by number of slices, their id and the largest number."""
+    profiles = {}
     for number in range(32):
         try:
             info = pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, number, 0)
@@ -121,25 +118,26 @@ def part_profiles(instance):
             if error.value in LACKS:
                 continue
             raise
-        found.setdefault(info.sliceCount, (info.id, info.instanceCount))
-    return found
+        profiles.setdefault(info.sliceCount, (info.id, info.instanceCount))
+    return profiles
 
 
 def compute_instances(instance):
     """The compute instances of a GPU instance: pairs of handle and number of slices."""
-    kind, get = pynvml.c_nvmlComputeInstance_t, pynvml.nvmlGpuInstanceGetComputeInstances
-    of = part_profiles(instance)
-    return [(one, slices) for slices, (number, most) in of.items() for one in listed(get, kind, most, instance, number)]
+    kind, get, instances = pynvml.c_nvmlComputeInstance_t, pynvml.nvmlGpuInstanceGetComputeInstances, []
+    for slices, (number, most) in part_profiles(instance).items():
+        instances += [(one, slices) for one in handles_of(get, kind, most, instance, number)]
+    return instances
 
 
 def layout_of(handle, profiles):
-    """What a configuration would say of the instances of a GPU, and where each lies."""
-    found = []
+    """The instances of a GPU as a configuration describes them, with the place of each."""
+    layout = []
     for instance, name in gpu_instances(handle, profiles):
         info = pynvml.nvmlGpuInstanceGetInfo(instance)
         parts = sorted(slices for _, slices in compute_instances(instance))
-        found.append({"profile": name, "parts": parts, "start": info.placement.start, "size": info.placement.size})
-    return sorted(found, key=lambda one: one["start"])
+        layout.append({"profile": name, "parts": parts, "start": info.placement.start, "size": info.placement.size})
+    return sorted(layout, key=lambda one: one["start"])
 
 
 def state(index):
@@ -176,23 +174,20 @@ def arranged(layout, profiles):
             raise Refused("%s has no room: %d slices" % (words(layout), slices))
         return [dict(one, start=None) for one in layout]
     order = sorted(layout, key=lambda one: -profiles[one["profile"]]["slices"])
-    found = placed(order, profiles, 0)
-    if found is None:
+    plan = with_places(order, profiles, 0)
+    if plan is None:
         raise Refused("the placements that the driver lists have no room for %s" % words(layout))
-    return found
+    return plan
 
 
-def placed(order, profiles, used):
-    """The instances with their placements, beside the slices of memory in the bits of `used`; None if there is no
-    room."""
+def with_places(order, profiles, used):
+    """The instances with places beside the slices of memory in the bits of `used`; None if there is no room."""
     if not order:
         return []
     first = order[0]
     for start, size in reversed(profiles[first["profile"]]["placements"]):  # from the end, as the driver does it
-        taken = ((1 << size) - 1) << start
-        if used & taken:
-            continue
-        rest = placed(order[1:], profiles, used | taken)
+        bits = ((1 << size) - 1) << start
+        rest = None if used & bits else with_places(order[1:], profiles, used | bits)
         if rest is not None:
             return [dict(first, start=start, size=size), *rest]
     return None
@@ -204,14 +199,12 @@ def plus(parts):
 
 def words(layout):
     """`3g.20gb/1c+2c, 1g.5gb`; `no instances`."""
-    texts = [one["profile"] + part_words(one) for one in layout]
+    texts = []
+    for one in layout:
+        whole = one["parts"] == [int(one["profile"].partition("g")[0])]
+        parts = "+".join("%dc" % slices for slices in one["parts"]) or "none"
+        texts.append(one["profile"] + ("" if whole else "/" + parts))
     return ", ".join(texts) or "no instances"
-
-
-def part_words(one):
-    if one["parts"] == [int(one["profile"].partition("g")[0])]:
-        return ""
-    return "/" + ("+".join("%dc" % slices for slices in one["parts"]) or "none")
 
 
 def same(one, other):
@@ -219,11 +212,6 @@ def same(one, other):
 
 
 # --- changing a GPU (in the child process)
-
-
-def users(handle):
-    """The processes that compute on a GPU."""
-    return [process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
 
 
 def destroy(handle, profiles):
@@ -285,8 +273,9 @@ def change(gpu, layout):
         return
     handle, profiles = pynvml.nvmlDeviceGetHandleByIndex(index), gpu["profiles"]
     plan = arranged(layout, profiles)
-    if used := users(handle):
-        raise Refused("process %s computes on it: end it, then the same again" % ", ".join(map(str, used)))
+    users = [process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    if users:
+        raise Refused("process %s computes on it: end it, then the same again" % ", ".join(map(str, users)))
     try:
         if was_on:
             destroy(handle, profiles)
@@ -346,9 +335,8 @@ def read_config(path):
             config = json.load(file)
         for rule in config["gpus"]:
             for one in rule["layout"]:
-                if not (
-                    isinstance(one["profile"], str) and one["parts"] and all(int(part) > 0 for part in one["parts"])
-                ):
+                parts = [int(part) for part in one["parts"]]
+                if not (isinstance(one["profile"], str) and parts and min(parts) > 0):
                     raise ValueError("a layout has a profile and its parts")
         return config
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -376,12 +364,11 @@ def apply(path, wait_s):
         try:
             with limits.at_work(120):
                 count, answers, names = each(functools.partial(settle, config=config), config, 120, {})
+            gpus = [answer["value"] for answer in answers.values() if "value" in answer]
+            silent = [names[name] for name, answer in answers.items() if "error" in answer]
             for name, answer in answers.items():
-                if "value" in answer:
-                    gpus.append(answer["value"])
-                else:
-                    failures.append((limits.status_of(answer), limits.failed(answer, names[name])))
-            silent = [names[name] for name in answers if "error" in answers[name]]
+                if "error" in answer:
+                    failures.append((limits.status_of(answer), limits.failure_of(answer, names[name])))
             failures += [(limits.ABSENT, line) for line in limits.absent(config, gpus, count, silent)]
         except Refused as error:
             failures.append((1, str(error)))
@@ -397,17 +384,15 @@ def apply(path, wait_s):
 
 def show(task, config):
     """Prints the document of what the task says of each GPU. Returns 1 when the driver does not answer."""
-    document = {"gpus": []}
     try:
         _, answers, names = each(task, config, 20, {})
     except Refused as error:
         limits.complain(str(error))
         return 1
+    gpus = []
     for name, answer in answers.items():
-        document["gpus"].append(
-            answer["value"] if "value" in answer else {"place": names[name], "error": answer["error"]}
-        )
-    print(json.dumps(document))
+        gpus.append(answer["value"] if "value" in answer else {"place": names[name], "error": answer["error"]})
+    print(json.dumps({"gpus": gpus}))
     return 0
 
 

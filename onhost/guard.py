@@ -48,8 +48,8 @@ QUIET_S = 600.0  # of one kind of event, other than a step, one in so long is to
 WATTS_OLD_S = 35.0  # a reading of the supplies counts for so long
 NOTHING_S = 60.0  # the driver may be absent for so long after the start before that is an event
 TOLD = {  # the events that are told; others are only recorded
-    *guard_steps.STEPS, "over", "held-back", "calm", "gpu-hung", "gpu-lost", "oom-kill", "machine-check", "memory-error", "ring",
-    "failed",
+    *guard_steps.STEPS, "over", "held-back", "calm", "gpu-hung", "gpu-lost", "oom-kill", "machine-check",
+    "memory-error", "ring", "failed",
 }  # fmt: skip
 
 
@@ -64,21 +64,28 @@ def text(pattern):
     return lambda value: isinstance(value, str) and re.match(pattern + r"\Z", value) is not None
 
 
-def list_of(test):
-    return lambda value: isinstance(value, list) and len(value) <= 50 and all(map(test, value))
+def mapping(value):
+    return isinstance(value, dict)
 
 
+STEPS = guard_steps.STEPS
 UNIT = text(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.(service|slice|scope|target|socket|timer|mount)")
 RULES = {  # key -> (expected, test)
-    "steps": ("of %s, in this order" % ", ".join(guard_steps.STEPS), lambda value: value == [s for s in guard_steps.STEPS if s in value]),
+    "steps": (
+        "of %s, in this order" % ", ".join(STEPS),
+        lambda value: value == [step for step in STEPS if step in value],
+    ),
     "step_s": ("1 to 3600", number(1, 3600)),
     "lower_limit_w": ("1 to 2000", number(1, 2000)),
-    "stop": ("a list of units of systemd", list_of(UNIT)),
+    "stop": (
+        "a list of units of systemd",
+        lambda value: isinstance(value, list) and len(value) <= 50 and all(map(UNIT, value)),
+    ),
     "textfile": ("a path that begins with / and ends with .prom", text(r"/[^\0\n]{1,200}\.prom")),
-    "thresholds": ("a mapping of %s" % ", ".join(guard_steps.KINDS), lambda value: isinstance(value, dict)),
-    "notify": ("a mapping of command, webhook, mail", lambda value: isinstance(value, dict)),
-    "positions": ("names by bus id", lambda value: isinstance(value, dict) and all(map(text(r".{1,64}"), value.values()))),
-}  # fmt: skip
+    "thresholds": ("a mapping of %s" % ", ".join(guard_steps.KINDS), mapping),
+    "notify": ("a mapping of command, webhook, mail", mapping),
+    "positions": ("names by bus id", lambda value: mapping(value) and all(map(text(r".{1,64}"), value.values()))),
+}
 RANGES = {guard_steps.GPU: (40, 110), guard_steps.MEMORY: (40, 120), guard_steps.FAN: (50, 30000)}
 WAYS = {
     "command": ("a path that begins with /", text(r"/[^\0\n]{1,400}")),
@@ -175,13 +182,8 @@ class Guard:
     def message(self, kind, words, t):
         """What the owner is told: no secret, no name of a user or a program but that of a killed process."""
         when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(t))
-        return {
-            "event": kind,
-            "machine": socket.gethostname()[:64],
-            "text": words,
-            "time": when,
-            "readings": self.readings(),
-        }
+        message = {"event": kind, "machine": socket.gethostname()[:64], "text": words, "time": when}
+        return dict(message, readings=self.readings())
 
     def _pairs(self):
         """Each GPU with its last sample, while samples arrive."""
@@ -189,26 +191,26 @@ class Guard:
 
     def readings(self):
         """The last readings in words."""
-        found = {}
-        for gpu, one in self._pairs():
+        texts = {}
+        for gpu, sample in self._pairs():
             name = "GPU %s" % self._name(gpu["index"])
-            if not isinstance(one, list):
-                found[name] = one or "no reading"
+            if not isinstance(sample, list):
+                texts[name] = sample or "no reading"
                 continue
-            watts, core_c, memory_c, fan = one[0], one[3], one[4], one[6]
+            watts, core_c, memory_c, fan = sample[0], sample[3], sample[4], sample[6]
             parts = ["%s C" % core_c] if core_c is not None else []
             parts += ["memory %s C" % memory_c] if memory_c else []
             parts += ["%s W of %s W" % (watts, gpu["limit_w"])] if watts is not None else []
             parts += ["fan %s %%" % fan] if fan is not None else []
-            found[name] = ", ".join(parts) or "no reading"
-        if not found:
-            found["GPUs"] = self.gpus.why or "none"
-        found.update({"fan %s" % name: "%d RPM" % value for name, value in list(self.fans.items())[:32]})
+            texts[name] = ", ".join(parts) or "no reading"
+        if not texts:
+            texts["GPUs"] = self.gpus.why or "none"
+        texts.update({"fan %s" % name: "%d RPM" % value for name, value in list(self.fans.items())[:32]})
         if self.rails.get("12V") is not None:
-            found["12 V"] = "%.2f V" % self.rails["12V"]
+            texts["12 V"] = "%.2f V" % self.rails["12V"]
         if self.watts[0] is not None:
-            found["machine"] = "%g W" % self.watts[0]
-        return found
+            texts["machine"] = "%g W" % self.watts[0]
+        return texts
 
     def tick(self, now, t, since_boot_s):
         """Reads once, decides and acts."""
@@ -222,14 +224,14 @@ class Guard:
         for one in self.steps.look(now, since_boot_s, new):
             self._do(one["event"], one["why"], now)
         for name, problem in self.acts.tick(now):
-            words = "%s: %s" % (name, problem)
-            self.event("not-told" if name == "notify" else "failed", words)
+            self.event("not-told" if name == "notify" else "failed", "%s: %s" % (name, problem))
         self._account(now, t)
-        for kind, what, problem in (
-            ("ring", "the ring of the last hour is", self.store.ring_error),
-            ("textfile", "the metrics are", self.store.textfile_error),
+        ring, metrics = "the ring of the last hour is", "the metrics are"
+        for kind, what, why in (
+            ("ring", ring, self.store.ring_error),
+            ("textfile", metrics, self.store.textfile_error),
         ):
-            self._note(kind, problem and "%s not written: %s" % (what, problem), "%s written again" % what)
+            self._note(kind, why and "%s not written: %s" % (what, why), "%s written again" % what)
         if now - self.state_at >= STATE_S:
             self.state_at = now
             self.write_state(t)
@@ -265,15 +267,15 @@ class Guard:
         limits = [gpu["limit_w"] for gpu in self.gpus.gpus]
         if limits != self.limits:
             self.limits = line["limits"] = limits
-        found = {}
-        for number, one in enumerate(samples):
+        readings = {}
+        for number, sample in enumerate(samples):
             name = self._name(number)
-            self._state_of(name, one)
-            if isinstance(one, list):
+            self._note_state(name, sample)
+            if isinstance(sample, list):
                 gpu = self.gpus.gpus[number]
-                found[(guard_steps.GPU, name)] = (one[3], gpu.get("slowdown_c"))
-                found[(guard_steps.MEMORY, name)] = (one[4], gpu.get("memory_most_c"))
-        return found
+                readings[(guard_steps.GPU, name)] = (sample[3], gpu.get("slowdown_c"))
+                readings[(guard_steps.MEMORY, name)] = (sample[4], gpu.get("memory_most_c"))
+        return readings
 
     def _name(self, number):
         """A GPU's position and bus id; its number where it has no bus id."""
@@ -281,11 +283,11 @@ class Guard:
         position = self.config.get("positions", {}).get(bus_id)
         return " ".join(filter(None, (position, bus_id or "number %d" % number)))
 
-    def _state_of(self, name, one):
+    def _note_state(self, name, sample):
         """Records that a GPU hangs, is lost, or answers again."""
-        if one is None:
+        if sample is None:
             return
-        state = "" if isinstance(one, list) else one
+        state = "" if isinstance(sample, list) else sample
         before, self.states[name] = self.states.get(name, ""), state
         if state == before or (state == "hung" and self.gpus.why):
             return
@@ -328,14 +330,12 @@ class Guard:
             to = "to %g W" % watts if watts is not None else "to the lowest that each GPU has"
             self.event(event, "the power limit of all GPUs is lowered %s: %s" % (to, why))
             if not self.gpus.lower(watts):
-                self.event(
-                    "failed", "the power limit cannot be lowered: %s" % (self.gpus.why or "no process asks the driver")
-                )
+                problem = self.gpus.why or "no process asks the driver"
+                self.event("failed", "the power limit cannot be lowered: %s" % problem)
         elif event == guard_steps.STOP:
             units = self.config.get("stop", [])
-            self.event(
-                event, "%s: %s" % (("stops " + ", ".join(units)) if units else "nothing is named to be stopped", why)
-            )
+            what = "stops " + ", ".join(units) if units else "nothing is named to be stopped"
+            self.event(event, "%s: %s" % (what, why))
             if units:
                 self.acts.stop(units, now)
         elif event == guard_steps.POWER_OFF:
@@ -436,13 +436,13 @@ def tell_systemd(words):
 
 def run(config, options):
     """The loop, until SIGTERM."""
-    asked = []
+    signals = []
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: asked.append(1))
+        signal.signal(each, lambda *_: signals.append(1))
     guard = Guard(config, options.config, options.after_boot_s, options.least_free_mib, options.boot_id, say=say)
     guard.begin()
     began, number, ready = time.monotonic(), 0, False
-    while not asked:
+    while not signals:
         guard.tick(time.monotonic(), time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))
         if not ready and (guard.heard() or time.monotonic() - began > READY_S):
             ready = True
@@ -463,20 +463,14 @@ def say(words):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        prog="guard.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["run", "check"])
     parser.add_argument("--config", default=CONFIG)
+    after_boot_s, least_free_mib = guard_steps.AFTER_BOOT_S, guard_store.LEAST_FREE_MIB
     parser.add_argument(
-        "--after-boot-s",
-        type=float,
-        default=guard_steps.AFTER_BOOT_S,
-        help="never power off sooner after the boot (300)",
+        "--after-boot-s", type=float, default=after_boot_s, help="no power off sooner after a boot (300)"
     )
-    parser.add_argument(
-        "--least-free-mib", type=int, default=guard_store.LEAST_FREE_MIB, help="room that the ring leaves (200)"
-    )
+    parser.add_argument("--least-free-mib", type=int, default=least_free_mib, help="room that the ring leaves (200)")
     parser.add_argument("--boot-id", help="of this boot; systemd knows it where /proc does not show it in the sandbox")
     options = parser.parse_args()
     config = load_config(options.config)

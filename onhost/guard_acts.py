@@ -1,5 +1,4 @@
-"""What the guard does to the machine and whom it tells: programs that it starts and does not wait for, one notification
-at a time."""
+"""What the guard does: programs that it starts and does not wait for, one notification at a time."""
 
 import collections
 import contextlib
@@ -50,8 +49,7 @@ class Program:
 
 
 class Acts:
-    """Stops units, powers the machine off, tells the owner. `config`: the path of the configuration, `folder`: for
-    messages."""
+    """Stops units, powers the machine off, tells the owner. `config`: a path; `folder`: the folder of the messages."""
 
     def __init__(self, config, folder, ways):
         self.config, self.folder, self.ways = config, folder, ways
@@ -68,8 +66,7 @@ class Acts:
             self.waiting.append(message)
 
     def power_off(self, message, now):
-        """Tells the owner at once, also while another message is on its way, and powers the machine off when that is
-        done or took too long."""
+        """Tells the owner at once, also while another notification runs; then, or after its time, powers off."""
         if self.ways:
             self.last_words = self._tell(message, now)
         self.power_off_by = now + WAIT_FOR_TELLING_S
@@ -88,41 +85,33 @@ class Acts:
         for program, path in list(self.telling):
             if program.ended(now):
                 self.telling.remove((program, path))
-                said = "; ".join(guard_store.read(path + ".said", 2000).splitlines())
-                for one in (path, path + ".said"):
+                problems = "; ".join(guard_store.read(path + ".said", 2000).splitlines())
+                for file in (path, path + ".said"):
                     with contextlib.suppress(OSError):
-                        os.unlink(one)
+                        os.unlink(file)
                 if program.problem:
-                    failed.append(("notify", said or program.problem))
+                    failed.append(("notify", problems or program.problem))
         if not self.telling and self.waiting:
             self._tell(self.waiting.popleft(), now)
-        if self.power_off_by is not None and (self._told(now) or now >= self.power_off_by):
+        told = self.last_words is None or self.last_words.ended(now)
+        if self.power_off_by is not None and (told or now >= self.power_off_by):
             self.power_off_by = None
             self._run("power-off", ["systemctl", "poweroff", "-i"], now)
         return failed
-
-    def _told(self, now):
-        return self.last_words is None or self.last_words.ended(now)
 
     def _run(self, name, argv, now):
         self.running.append((name, Program(argv, now, POWER_OFF_S)))
 
     def _tell(self, message, now):
-        """Starts guard_notify.py as a unit of its own: the owner's programs need rights that the guard does not have.
-        Returns the program."""
+        """The program guard_notify.py, started as a unit of its own, because the owner's programs need more rights."""
         self.number += 1
         path = os.path.join(self.folder, "message-%d.json" % self.number)
         with contextlib.suppress(OSError):  # then guard_notify.py says that there is no message
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(file, "w") as out:
                 json.dump(message, out)
-        argv = [
-            "systemd-run",
-            "--quiet",
-            "--collect",
-            "--wait",
-            "--unit=gpu-guard-notify-%d-%d" % (os.getpid(), self.number),
-        ]
+        argv = ["systemd-run", "--quiet", "--collect", "--wait"]
+        argv += ["--unit=gpu-guard-notify-%d-%d" % (os.getpid(), self.number)]
         argv += ["--property=RuntimeMaxSec=%d" % TELL_S, "--property=UMask=0077", "--"]
         argv += [sys.executable, "-I", "-B", NOTIFY, "--config", self.config, "--message", path]
         program = Program(argv, now, TELL_S + 5)

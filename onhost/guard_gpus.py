@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
-"""The part of the guard that asks the driver: a process of its own, so that a driver that hangs does not stop the
-guard.
+"""The process of the guard that reads the GPUs, so that a driver that hangs does not stop the guard.
 
 guard.py starts it, but not while the driver's module is not loaded, which NVML would load. It writes a line of JSON
 each second, and ends with the end of its stdin. The first line describes the GPUs:
 
-    {"gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...", "name": "...", "limit_w": 300.0, "power":
-    "instant",
-     "slowdown_c": 87, "memory_most_c": 85}], "why": null}         why: the reason for having none; then it ends
+    {"gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...", "name": "...", "limit_w": 300.0,
+     "power": "instant", "slowdown_c": 87, "memory_most_c": 85}], "why": null}
     {"g": [[290.1, 1530, 877, 61, 55, 4, 30], "hung", "lost", null], "limits": [300.0, null, null, null]}
-                                       W, MHz, MHz, C, C of the memory, reasons, fan in percent; as in recorder.py
-    {"lowered": {"index": 0, "from_w": 300.0, "to_w": 150.0}}      or "error" with a text, for a GPU whose limit was to
-    be lowered
+    {"lowered": {"index": 0, "from_w": 300.0, "to_w": 150.0}}      or {"index": 0, "error": "..."}
+
+why: the reason for having no GPUs; then it ends. g: samples as in recorder.py, with the fan in percent.
 
 A line "lower WATTS" on stdin lowers the power limit of every GPU to so many watts, "lower" to the lowest that it has. A
 number below the GPU's range counts as its lowest. A limit that is as low already stays.
@@ -36,33 +34,31 @@ class Gpu(recorder.Gpu):
     """Samples one GPU each second, with its fan, and lowers its limit in a thread of its own."""
 
     def read(self):
-        found = recorder.sample(self.handle)
-        if found != "lost":
+        sample = recorder.sample(self.handle)
+        if sample != "lost":
             try:
-                found.append(recorder.asked("nvmlDeviceGetFanSpeed", self.handle))
+                sample.append(recorder.ask("nvmlDeviceGetFanSpeed", self.handle))
             except recorder.pynvml.NVMLError:
                 return "lost"
-        return found
+        return sample
 
     def lower(self, index, watts):
         """Lowers the limit and writes a line about it."""
+        nvml, result = recorder.pynvml, {"index": index}
         try:
-            said = {"index": index, **self._lowered(watts)}
-        except recorder.pynvml.NVMLError as error:
-            said = {"index": index, "error": str(recorder.text(str(error)))[:120]}
-        write({"lowered": said})
-
-    def _lowered(self, watts):
-        nvml = recorder.pynvml
-        before = nvml.nvmlDeviceGetPowerManagementLimit(self.handle)
-        lowest = nvml.nvmlDeviceGetPowerManagementLimitConstraints(self.handle)[0]
-        wanted = lowest if watts is None else max(lowest, round(watts * 1000))
-        if wanted < before:
-            nvml.nvmlDeviceSetPowerManagementLimit(self.handle, wanted)
-        after = nvml.nvmlDeviceGetPowerManagementLimit(self.handle)
-        if after > max(wanted, 0) and wanted < before:
-            return {"error": "set to %g W, reads %g W" % (wanted / 1000, after / 1000)}
-        return {"from_w": before / 1000.0, "to_w": after / 1000.0}
+            before = nvml.nvmlDeviceGetPowerManagementLimit(self.handle)
+            lowest = nvml.nvmlDeviceGetPowerManagementLimitConstraints(self.handle)[0]
+            wanted = lowest if watts is None else max(lowest, round(watts * 1000))
+            if wanted < before:
+                nvml.nvmlDeviceSetPowerManagementLimit(self.handle, wanted)
+            after = nvml.nvmlDeviceGetPowerManagementLimit(self.handle)
+            if wanted < before and after > max(wanted, 0):
+                result["error"] = "set to %g W, reads %g W" % (wanted / 1000, after / 1000)
+            else:
+                result.update(from_w=before / 1000.0, to_w=after / 1000.0)
+        except nvml.NVMLError as error:
+            result["error"] = str(recorder.text(str(error)))[:120]
+        write({"lowered": result})
 
 
 writing = threading.Lock()
@@ -81,14 +77,14 @@ def write(line):
 
 def thresholds(handle):
     """The temperatures at which the GPU slows itself down, by its own account; None where it gives none."""
-    found = {"slowdown_c": None, "memory_most_c": None}
+    celsius = {"slowdown_c": None, "memory_most_c": None}
     if handle is not None:
         for key, number in (("slowdown_c", SLOWDOWN), ("memory_most_c", MEMORY_MOST)):
             try:
-                found[key] = recorder.asked("nvmlDeviceGetTemperatureThreshold", handle, number)
+                celsius[key] = recorder.ask("nvmlDeviceGetTemperatureThreshold", handle, number)
             except recorder.pynvml.NVMLError:
                 break
-    return found
+    return celsius
 
 
 def obey(gpus):
@@ -107,13 +103,12 @@ def obey(gpus):
 
 def main():
     ctypes.CDLL(None).prctl(15, NAME, 0, 0, 0)  # PR_SET_NAME
-    found, why = recorder.open_gpus()
-    described = [dict(gpu, **thresholds(handle)) for handle, gpu in found]
-    write({"gpus": described, "why": why and why[:200]})
-    if not found:
+    handles, why = recorder.open_gpus()
+    write({"gpus": [dict(gpu, **thresholds(handle)) for handle, gpu in handles], "why": why and why[:200]})
+    if not handles:
         return 0
     began = time.monotonic()
-    gpus = [Gpu(handle, gpu["limit_w"], began, PERIOD_S) for handle, gpu in found]
+    gpus = [Gpu(handle, gpu["limit_w"], began, PERIOD_S) for handle, gpu in handles]
     for gpu in gpus:
         gpu.start()
     threading.Thread(target=obey, args=(gpus,), daemon=True).start()

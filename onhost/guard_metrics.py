@@ -1,5 +1,4 @@
-"""The guard's readings in the text format of Prometheus, for the textfile collector of node_exporter. A value that is
-not known has no line."""
+"""The guard's readings in the text format of Prometheus, for the textfile collector of node_exporter."""
 
 FAMILIES = (  # name, type, help
     ("reading_time_seconds", "gauge", "When the guard read last, seconds since 1970."),
@@ -22,23 +21,18 @@ FAMILIES = (  # name, type, help
 )
 
 
-def escaped(value):
-    return str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-
-
 def text(samples):
-    """The text of samples: (name without its prefix, labels, value) in any order. Control characters of labels become
-    spaces."""
+    """The text of samples: (name without its prefix, labels, value) in any order; a value of None has no line."""
     by_name = {}
     for name, labels, value in samples:
         if value is None:
             continue
-        inside = ",".join('%s="%s"' % (key, escaped(labels[key])) for key in labels)
+        texts = {key: str(label).replace("\\", "\\\\").replace('"', '\\"') for key, label in labels.items()}
+        inside = ",".join('%s="%s"' % item for item in texts.items())
         inside = "".join(char if char.isprintable() else " " for char in inside)
         number = repr(round(float(value), 3))
-        by_name.setdefault(name, []).append(
-            "%s %s" % ("{%s}" % inside if inside else "", number[:-2] if number.endswith(".0") else number)
-        )
+        number = number[:-2] if number.endswith(".0") else number
+        by_name.setdefault(name, []).append("%s %s" % ("{%s}" % inside if inside else "", number))
     lines = []
     for name, kind, help_text in FAMILIES:
         whole = "rigwright_guard_" + name

@@ -11,12 +11,12 @@ of the webhook is in no line, because it may be a secret.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 
 LIMIT_S = 10
@@ -54,10 +54,8 @@ def by_command(path, message):
 def by_mail(recipient, message):
     program = next((path for path in SENDMAILS if os.access(path, os.X_OK)), None)
     if program is None:
-        return (
-            "mail: there is no %s: install a mail program (msmtp-mta, postfix), or take mail out of guard.notify"
-            % (SENDMAILS[0])
-        )
+        fix = "install a mail program (msmtp-mta, postfix), or take mail out of guard.notify"
+        return "mail: there is no %s: %s" % (SENDMAILS[0], fix)
     subject = "%(machine)s: GPU guard: %(event)s" % message
     head = "To: %s\nSubject: %s\nContent-Type: text/plain; charset=utf-8\n\n" % (recipient, " ".join(subject.split()))
     problem = by_program([program, "-oi", recipient], head + as_mail(message))
@@ -80,16 +78,13 @@ def by_webhook(url, message):
     for pause_s in PAUSES_S:
         time.sleep(pause_s)
         try:
-            request = urllib.request.Request(
-                url, data=body, headers={"Content-Type": "application/json", "User-Agent": "rigwright-guard"}
-            )
-            with opener.open(request, timeout=LIMIT_S):
+            headers = {"Content-Type": "application/json", "User-Agent": "rigwright-guard"}
+            with opener.open(urllib.request.Request(url, data=body, headers=headers), timeout=LIMIT_S):
                 return None
         except urllib.error.HTTPError as error:
             problem = "HTTP status %d" % error.code
         except urllib.error.URLError as error:
-            reason = error.reason
-            problem = getattr(reason, "strerror", None) or type(reason).__name__
+            problem = getattr(error.reason, "strerror", None) or type(error.reason).__name__
         except Exception as error:  # its text may contain the address
             problem = type(error).__name__
     return "webhook: %s, %d times" % (problem, len(PAUSES_S))
@@ -108,22 +103,10 @@ def main():
     except (OSError, ValueError) as error:
         sys.stderr.write("%s: %s\n" % (getattr(error, "filename", "message"), getattr(error, "strerror", "no JSON")))
         return 1
-    problems = []
-
-    def tell(way, value):
-        problem = way(value, message)
-        if problem:
-            problems.append(problem)
-
-    threads = [
-        threading.Thread(target=tell, args=(way, ways[name]), daemon=True)
-        for name, way in (("command", by_command), ("webhook", by_webhook), ("mail", by_mail))
-        if ways.get(name)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    functions = {"command": by_command, "webhook": by_webhook, "mail": by_mail}
+    with concurrent.futures.ThreadPoolExecutor(len(functions)) as pool:
+        answers = [pool.submit(function, ways[name], message) for name, function in functions.items() if ways.get(name)]
+    problems = [answer.result() for answer in answers if answer.result()]
     text = "".join("%s\n" % problem for problem in sorted(problems))
     sys.stderr.write(text)
     if problems:

@@ -1,5 +1,4 @@
-"""What the guard reads: the GPUs through guard_gpus.py, fans and supplies, memory errors, machine checks, OOM kills and
-Xids.
+"""What the guard reads: GPUs (through guard_gpus.py), fans, supplies, memory errors, machine checks, OOM kills, Xids.
 
 Nothing here waits: a driver, a management controller or a log that does not answer is a reading too.
 """
@@ -37,8 +36,7 @@ class GpuReader:
         self.lowered, self.killed = [], False
 
     def take(self, now):
-        """The samples of the GPUs: a list with one for each GPU, or None when there is no new one; "hung" for all
-        together."""
+        """A new sample of each GPU; None when there is none; "hung" while the driver does not answer."""
         if self.process is None:
             if not os.path.isdir(ROOT + "/sys/module/nvidia"):  # no process is started for a driver that is not there
                 self.gpus, self.why, self.ended_at = [], "the driver is not loaded", None
@@ -86,32 +84,27 @@ class GpuReader:
         os.set_blocking(self.process.stdin.fileno(), False)
 
     def _read(self, now):
-        samples, ended = None, False
-        while len(self.rest) < MOST_BYTES:
-            try:
+        samples, part = None, b"-"
+        with contextlib.suppress(BlockingIOError):
+            while part and len(self.rest) < MOST_BYTES:
                 part = os.read(self.process.stdout.fileno(), 65536)
-            except BlockingIOError:
-                break
-            if not part:
-                ended = True
-                break
-            self.rest += part
+                self.rest += part
         *lines, self.rest = self.rest[:MOST_BYTES].split(b"\n")
         for line in lines:
             try:
-                said = json.loads(line.decode())
+                new = json.loads(line.decode())
             except ValueError:
                 continue
             self.heard_at = now
-            if "lowered" in said:
-                self.lowered.append(said["lowered"])
-            elif "gpus" in said:
-                self.gpus, self.why = said["gpus"], said["why"]
-            elif "g" in said:
-                samples, self.why = said["g"], None
+            if "lowered" in new:
+                self.lowered.append(new["lowered"])
+            elif "gpus" in new:
+                self.gpus, self.why = new["gpus"], new["why"]
+            elif "g" in new:
+                samples, self.why = new["g"], None
                 for number, gpu in enumerate(self.gpus):
-                    gpu["limit_w"] = said["limits"][number]
-        return samples, ended
+                    gpu["limit_w"] = new["limits"][number]
+        return samples, not part
 
     def _end(self, now):
         for pipe in (self.process.stdin, self.process.stdout):
@@ -149,16 +142,16 @@ class Machine:
 
 
 def machine_watts(psu):
-    """What the machine draws, W, by its supplies: the sensors named PS... or Power Supply..., without those that say
-    Out; else the one that says total, system or consumption. None where there is no such sensor. `psu`: readings as
-    recorder.py writes them."""
+    """The power of the machine, W, from the readings of supplies as recorder.py writes them; None without such sensors.
+
+    The sum of the sensors named PS... or Power Supply..., without those that say Out; without such sensors the one that
+    says total, system or consumption.
+    """
     watts = {name[:-2]: value for name, value in psu.items() if name.endswith(" W") and not isinstance(value, str)}
-    of_supplies = [
-        value for name, value in watts.items() if re.match(r"(?i)ps|power supply", name) and "out" not in name.lower()
-    ]
-    whole = [value for name, value in watts.items() if re.search(r"(?i)total|system|consumption", name)]
-    found = sum(of_supplies) or max(whole, default=0)
-    return round(found, 1) if 0 < found < 50000 else None
+    inputs = [name for name in watts if re.match(r"(?i)ps|power supply", name) and "out" not in name.lower()]
+    totals = [value for name, value in watts.items() if re.search(r"(?i)total|system|consumption", name)]
+    power_w = sum(watts[name] for name in inputs) or max(totals, default=0)
+    return round(power_w, 1) if 0 < power_w < 50000 else None
 
 
 OOM = re.compile(
@@ -186,22 +179,18 @@ class Kernel:
             self.counters["edac_" + kind] = sum(int(word) for word in words if re.match(r"[0-9]{1,18}$", word))
 
     def take(self, now):
-        """The texts that the log has since the last call: pairs of kind (oom-kill, machine-check, xid) and text, 100 at
-        most."""
+        """New events of the log, 100 at most: pairs of kind (oom-kill, machine-check, xid) and text."""
         self._count_memory_errors(now)
-        found = []
-        while self.log is not None and len(found) < 100:
-            try:
+        events, record = [], ""
+        try:
+            while self.log is not None and record is not None and len(events) < 100:
                 record = self.log.record()
-            except OSError:
-                self.log = None
-                break
-            if record is None:
-                break
-            found += self._of(record)
-        return found
+                events += self._events_of(record or "")
+        except OSError:
+            self.log = None
+        return events
 
-    def _of(self, record):
+    def _events_of(self, record):
         message = record.partition(";")[2].split("\n", 1)[0]
         oom, xid = OOM.search(message), recorder.xid_of(record)
         if oom:

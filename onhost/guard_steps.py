@@ -1,9 +1,7 @@
-"""What the guard decides: which threshold holds, for how long, and which step is due. It runs nothing and asks no
-clock.
+"""What the guard decides: which threshold holds, for how long, and which step is due. It runs nothing, reads no clock.
 
-A threshold holds while every reading of it reaches it. A reading that is missing or not plausible counts as none: it
-neither ends nor lengthens anything by itself, and no step is made on it. Without a reading for GAP_S the time begins
-again.
+A threshold holds while every reading reaches it. A reading that is missing or not plausible is ignored: it neither ends
+nor lengthens anything, and no step is made on it. Without a reading for GAP_S the time begins again.
 """
 
 LOWER_LIMIT, STOP, POWER_OFF = "lower-limit", "stop", "power-off"
@@ -11,11 +9,7 @@ STEPS = (LOWER_LIMIT, STOP, POWER_OFF)
 GPU, MEMORY, FAN = "gpu_temperature_c", "memory_temperature_c", "fan_rpm_min"
 KINDS = {GPU: "above", MEMORY: "above", FAN: "below"}
 DEFAULT_C = {GPU: 90.0, MEMORY: 105.0}  # assumed; only for a GPU that does not report a limit of its own
-PLAUSIBLE = {
-    GPU: (5, 130),
-    MEMORY: (5, 130),
-    FAN: (0, 30000),
-}  # assumed; 0 and 255 degrees are a sensor's way to say nothing
+PLAUSIBLE = {GPU: (5, 130), MEMORY: (5, 130), FAN: (0, 30000)}  # assumed; 0 and 255 degrees are no readings
 GAP_S = {GPU: 5.0, MEMORY: 5.0, FAN: 35.0}  # assumed; a GPU is read each second, fans each ten
 CALM_S = 600.0  # assumed: after so long without a threshold that holds, the steps begin again from the first
 AFTER_BOOT_S = 300.0  # assumed: time for a person to log in before a broken sensor could switch the machine off again
@@ -35,8 +29,7 @@ class Hold:
 
 
 class Steps:
-    """The state between readings. `thresholds`: by kind {"above" or "below": number, "for_s": seconds}; `steps`: in
-    this order."""
+    """The state between readings. `thresholds`: by kind {"above" or "below": number, "for_s": seconds}."""
 
     def __init__(self, thresholds, steps, step_s, after_boot_s=AFTER_BOOT_S):
         self.thresholds, self.steps, self.step_s, self.after_boot_s = thresholds, list(steps), step_s, after_boot_s
@@ -51,11 +44,9 @@ class Steps:
         return number
 
     def look(self, now, since_boot_s, readings):
-        """What is due after new readings: a list of {"event", "why"}, where the event is a step, `over`, `held-back` or
-        `calm`.
+        """What is due after new readings: a list of {"event", "why"}; an event is a step, over, held-back or calm.
 
-        `now`: monotonic seconds. `readings`: {(kind, subject): (value, the GPU's own limit or None)}, only those that
-        are new.
+        `now`: monotonic seconds. `readings`: {(kind, subject): (value, the GPU's own limit or None)}, only new ones.
         """
         for key, (value, own) in readings.items():
             if key[0] in self.thresholds and plausible(key[0], value):
@@ -102,10 +93,8 @@ class Steps:
             sure = {key: hold for key, hold in firm.items() if key[0] != FAN or key[1] in self.turned}
             waits = None
             if since_boot_s < self.after_boot_s:
-                waits = "the machine is up for %d s, and is not powered off before %d s" % (
-                    since_boot_s,
-                    self.after_boot_s,
-                )
+                times = (since_boot_s, self.after_boot_s)
+                waits = "the machine is up for %d s, and is not powered off before %d s" % times
             elif not sure:
                 waits = "the fan was not seen to turn since the guard started, so its sensor may be at fault"
             if waits:

@@ -1,16 +1,12 @@
-"""What the guard keeps on the disk: the ring of the last hour, the energy of each month, a summary of each hour, and
-what it did.
+"""What the guard keeps on the disk: a ring of the last hour, the energy of each month, a summary of each hour, events.
 
-One thread writes all of it, so that a disk that does not answer stops nothing else. A disk that is full stops the ring;
+One thread writes all files, so that a disk that does not answer stops nothing else. A disk that is full stops the ring;
 it goes on when there is room again.
 
     ring.jsonl, ring.1.jsonl ... ring.6.jsonl    a line each second, in parts of ten minutes, the newest first
-    energy.json                                  {"schema": 1, "months": {"2026-11": {"gpus_j": 1.0, "machine_j": 1.0,
-    "s": 1.0, "machine_s": 1.0}}}
-    hours.jsonl                                  {"t": 0, "gpus": {"GPU-...": [hottest C, mean W]}} for each hour of two
-    weeks
-    events.jsonl                                 {"t": 0, "boot_id": "...", "event": "lower-limit", "text": "..."}, the
-    newest 500
+    energy.json    {"schema": 1, "months": {"2026-11": {"gpus_j": 1.0, "machine_j": 1.0, "s": 1.0, "machine_s": 1.0}}}
+    hours.jsonl    {"t": 0, "gpus": {"GPU-...": [hottest C, mean W]}}, two weeks
+    events.jsonl   {"t": 0, "boot_id": "...", "event": "lower-limit", "text": "..."}, the newest 500
 """
 
 import collections
@@ -26,10 +22,8 @@ MOST_PART_BYTES = 8 << 20
 SYNC_S = 5.0
 LEAST_FREE_MIB = 200
 SAVE_S = 60.0
-TEXTFILE, TEXTFILE_S = (
-    "/var/lib/prometheus/node-exporter/rigwright-guard.prom",
-    15.0,
-)  # where Debian's node_exporter reads
+TEXTFILE = "/var/lib/prometheus/node-exporter/rigwright-guard.prom"  # where Debian's node_exporter reads
+TEXTFILE_S = 15.0
 MOST_WAITING = 600  # lines that are kept while the disk does not answer
 MOST_EVENTS, MOST_FILE_BYTES = 500, 4 << 20
 MOST_HOURS = 14 * 24
@@ -44,8 +38,7 @@ def encoded(line):
 
 
 def replace(path, data, mode):
-    """Replaces a file as a whole, synced. The folder of the metrics may be another user's, so nothing that stands there
-    is written to."""
+    """Replaces a file as a whole, synced. The folder of the metrics may be another user's, so it follows no link."""
     new = path + ".new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
@@ -90,8 +83,7 @@ class Energy:
             self.months, self.damaged = {}, True
 
     def add(self, now, gpus_w, machine_w):
-        """Adds the energy since the last call. `now`: monotonic seconds; a power of None is not known, and counts as
-        nothing."""
+        """Adds the energy since the last call. `now`: monotonic seconds. A power of None adds nothing."""
         seconds = 0.0 if self.at is None else min(LONGEST_GAP_S, max(0.0, now - self.at))
         self.at = now
         if gpus_w is not None:
@@ -135,8 +127,7 @@ class Hours:
             self.hour = int(t // 3600)
 
     def ended(self, t, closing=False):
-        """The line of an hour that is over by the time `t`, or with `closing` of its part until now; None while it goes
-        on."""
+        """The line of an hour that is over at `t`, or with `closing` of its part until now; otherwise None."""
         if self.hour is None or (int(t // 3600) == self.hour and not closing):
             return None
         gpus = {uuid: [c, round(w / n, 1) if n else None] for uuid, (c, w, n) in self.gpus.items()}
@@ -179,8 +170,7 @@ class Ring:
             self.file = None
 
     def _begin(self, header, now):
-        """Begins a part; a short one that an earlier start left is continued, so that restarts do not push out the
-        hour."""
+        """Begins a part, or continues a short one of an earlier start, so that restarts do not push out the hour."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self.begun = now
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -237,8 +227,7 @@ class Store(threading.Thread):
         self.wake.set()
 
     def offer(self, energy, metrics, hour=None):
-        """Gives the texts of energy.json and of the textfile, which are written at their own pace, and the line of an
-        hour."""
+        """Takes the texts of energy.json and of the textfile, which have their own pace, and the line of an hour."""
         with self.lock:
             self.energy, self.metrics = energy, metrics
             if hour:

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the speed and the power of this machine's GPUs at several limits, and puts the limits back. Prints a JSON
-document.
+"""Measures the speed and the power of this machine's GPUs at several limits, and puts the limits back. Prints JSON.
 
     limits_sweep.py sweep --points '[{"GPU-...": {"power_limit_w": 150}}, {"GPU-...": {"power_limit_w": 250}}]'
     limits_sweep.py restore          puts back what a sweep that was killed has left
@@ -11,14 +10,10 @@ products of 4096 x 4096 matrices of 32-bit floats at once, first --settle-s seco
 seconds.
 
 Before the first limit is set the values in force are written to --saved (default: limits-before.json beside this file);
-`restore` sets them again and deletes the file. The sweep does that itself at its end, also after a signal. Whoever
-starts it has `restore` run after it, for the case that it is killed. While the sweep runs it holds the lock of
-gpu_limits.py, so that the check of gpu-limits.timer does nothing meanwhile; the kernel takes the lock away from a
-process that ends in any way. A boot takes back what is set here. The driver does not report locked clocks: those on
+`restore` sets them again and deletes the file. The sweep does that itself at its end, also after a signal; `restore` is
+for a sweep that was killed. While the sweep runs it holds the lock of gpu_limits.py, so that the check of
+gpu-limits.timer does nothing. A boot takes back what is set here. The driver does not report locked clocks: those on
 record (gpu_limits.py) are set again, others are removed.
-
-With --watched FILE the sweep ends when that file was not touched for --watched-s seconds: whoever waits for it touches
-it.
 
 Exit status: 0 measured, 1 a point failed or a limit was not put back, 2 could not run; restore: 1 not put back. The
 document:
@@ -33,30 +28,25 @@ document:
 After the point at which a GPU is lost no other one is measured.
 """
 
-import argparse
 import contextlib
 import functools
 import json
 import os
-import signal
 import sys
-import threading
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gpu_limits
-import nccl_document
 import nccl_host
 import nccl_load
 import nccl_steps
 import pynvml
-from nccl_watch import Watch, carried_out, in_words, step
+from nccl_measurement import Measurement, carried_out, parse, parser_of
+from nccl_watch import Watch, in_words, step
 
 BESIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "limits-before.json")
 LOCK_S = 60  # the check of gpu-limits.timer takes up to 20 s, longer while a GPU does not answer
 RESTORE_LOCK_S = 5  # the limits are put back without the lock rather than not at all
 ANSWER_S = 20  # systemd allows 30 s after the end of the unit
-LOOK_S = 2  # between two looks at --watched
 MOST_POINTS = 32
 KINDS = ("power_limit_w", "application_clocks", "locked_graphics_mhz")
 SETS = {key: (subject, function) for key, subject, function in gpu_limits.STEPS}
@@ -67,8 +57,7 @@ RESETS = {key: (subject, function) for key, subject, function in gpu_limits.RESE
 
 
 def before(index, keys):
-    """A GPU with what is in force of the limits that `keys` has for its UUID, as a rule; None in it: not set. With its
-    range of power."""
+    """A GPU with a rule of the limits of `keys` that are in force, None if not set; and its range of power."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     gpu = gpu_limits.identity(index, handle)
     names, locks = keys.get(gpu["uuid"], ()), gpu_limits.locks_in_force().get(gpu["uuid"], {})
@@ -95,7 +84,7 @@ def restore_gpu(saved):
 
 
 def restore(path):
-    """Puts the limits of a file back, and deletes it when all are; returns a text for each GPU of which that failed."""
+    """Puts the limits of a file back, and then deletes it. Returns a text for each GPU for which that failed."""
     try:
         with open(path) as file:
             saved = json.load(file)
@@ -156,21 +145,15 @@ class SweepWork(nccl_load.LoadWork):
         for gpu in gpus:
             self.prepare(gpu)
         if self.each_s is None:
-            self.multiply(gpus, 4)
-            self.each_s = [took / 8 for took in self.multiply(gpus, 8)]
+            self.multiply_each(gpus, [4] * len(gpus))
+            self.each_s = [took / 8 for took in self.multiply_each(gpus, [8] * len(gpus))]
         self.products_for(gpus, settle_s)
-        sampler = nccl_load.Sampler(handles)
-        sampler.start()
-        try:
-            self.products_for(gpus, seconds)
-        finally:
-            sensors = sampler.stop()
+        _, sensors = self.sampled(gpus, lambda: self.products_for(gpus, seconds))
         rates = [round(nccl_load.PRODUCT / each / 1e12, 4) for each in self.each_s]
-        return {"ok": True, "outcome": "ok", "error": None, "tflops": rates, "sensors": sensors}
+        return dict(nccl_steps.OK, tflops=rates, sensors=sensors)
 
     def products_for(self, gpus, seconds):
-        """Products on all GPUs for about that long, as many on each as it does in that time; measures `each_s`
-        again."""
+        """Products on all GPUs for about that long, as many on each as it does in that time; measures `each_s`."""
         numbers = [max(4, round(seconds / each)) for each in self.each_s]
         took = self.multiply_each(gpus, numbers)
         self.each_s = [took[at] / numbers[at] for at in range(len(gpus))]
@@ -179,7 +162,7 @@ class SweepWork(nccl_load.LoadWork):
 # --- the sweep
 
 
-class Sweep(nccl_document.Measurement):
+class Sweep(Measurement):
     """One sweep; adds its results to `document`."""
 
     def __init__(self, options, watch):
@@ -187,8 +170,7 @@ class Sweep(nccl_document.Measurement):
         self.could_run, self.folder_is_new, self.held = False, False, contextlib.ExitStack()
 
     def run(self):
-        if self.options.watched:
-            threading.Thread(target=end_when_left, args=(self.options,), daemon=True).start()
+        nccl_host.end_when_left(self.options, "nobody waits for this sweep any more; it ends")
         if not self.looked(self.look(False)):
             return
         self.folder_is_new = not os.path.isdir(gpu_limits.RUN)
@@ -214,23 +196,20 @@ class Sweep(nccl_document.Measurement):
             self.wrong("NVML", count["error"])
             return False
         tasks = {str(index): functools.partial(before, index, keys) for index in range(count["value"]["count"])}
-        found = {}
+        gpus = {}
         for answer in gpu_limits.ask_all(tasks, ANSWER_S, {}).values():
             if "error" in answer:
                 self.wrong("NVML", answer["error"])
                 return False
-            gpu = answer["value"]
-            if gpu["uuid"] in keys:
-                found[gpu["uuid"]] = gpu
+            if answer["value"]["uuid"] in keys:
+                gpus[answer["value"]["uuid"]] = answer["value"]
         for uuid in keys:
-            problem = "NVML has no GPU %s" % uuid if uuid not in found else self.outside(found[uuid])
+            problem = self.outside(gpus[uuid]) if uuid in gpus else "NVML has no GPU %s" % uuid
             if problem:
                 self.wrong("limits", problem)
                 return False
-        saved = {"boot": gpu_limits.boot_id(), "folder_is_new": self.folder_is_new, "gpus": list(found.values())}
-        with open(self.options.saved + ".new", "w") as file:
-            json.dump(saved, file)
-        os.rename(self.options.saved + ".new", self.options.saved)
+        saved = {"boot": gpu_limits.boot_id(), "folder_is_new": self.folder_is_new, "gpus": list(gpus.values())}
+        gpu_limits.put(self.options.saved, json.dumps(saved), 0o600)
         return True
 
     def outside(self, gpu):
@@ -245,12 +224,9 @@ class Sweep(nccl_document.Measurement):
         gpus = list(range(len(self.document["gpus"])))
         steps, options = [], self.options
         for number, point in enumerate(options.points):
-            rules = {
-                str(gpu): point[self.document["gpus"][gpu]["uuid"]]
-                for gpu in gpus
-                if self.document["gpus"][gpu]["uuid"] in point
-            }
-            title = "point %d of %d, %s" % (number + 1, len(options.points), named(point))
+            by_gpu = {str(gpu["index"]): point.get(gpu["uuid"]) for gpu in self.document["gpus"]}
+            rules = {gpu: rule for gpu, rule in by_gpu.items() if rule}
+            title = "point %d of %d, %s" % (number + 1, len(options.points), values_of(point))
             limit_s = 60 + 2 * (options.settle_s + options.seconds)
             arguments = [gpus, rules, options.settle_s, options.seconds]
             steps.append(step("point", title, "point %d" % number, arguments, gpus=gpus, timeout_s=limit_s))
@@ -278,29 +254,14 @@ class Sweep(nccl_document.Measurement):
         return super().finished(seconds)
 
 
-def named(point):
+def values_of(point):
     """The values of a point: `150 W`, `150 or 200 W`, `1005 MHz`."""
-    values = sorted({shown(value) for rule in point.values() for value in rule.values()})
+    numbers = set()
+    for value in [value for rule in point.values() for value in rule.values()]:
+        whole = value["graphics_mhz"] if isinstance(value, dict) else value
+        numbers.add(whole[1] if isinstance(whole, list) else whole)
     unit = "W" if any("power_limit_w" in rule for rule in point.values()) else "MHz"
-    return "%s %s" % (" or ".join("%g" % value for value in values), unit)
-
-
-def shown(value):
-    return value["graphics_mhz"] if isinstance(value, dict) else value[1] if isinstance(value, list) else value
-
-
-def end_when_left(options):
-    """Ends this program, as a signal does, when nobody has touched the file for too long."""
-    while True:
-        time.sleep(LOOK_S)
-        try:
-            left_s = time.time() - os.stat(options.watched).st_mtime
-        except OSError:
-            left_s = options.watched_s + 1
-        if left_s > options.watched_s:
-            nccl_host.progress("nobody waits for this sweep any more; it ends")
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
+    return "%s %s" % (" or ".join("%g" % number for number in sorted(numbers)), unit)
 
 
 def points_of(text):
@@ -321,29 +282,22 @@ def points_of(text):
 
 
 def options_of(words):
-    parser = argparse.ArgumentParser(
-        prog="limits_sweep.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("command", choices=["sweep", "restore"])
     parser.add_argument("--points", help="the points as JSON")
     parser.add_argument("--saved", default=BESIDE, help="the file with what was in force")
     parser.add_argument("--settle-s", type=float, default=30, help="load of each point that does not count (30)")
     parser.add_argument("--seconds", type=float, default=70, help="measured load of each point (70)")
     parser.add_argument("--timeout-s", type=float, default=1800, help="time limit of the whole sweep (1800)")
-    parser.add_argument("--watched", metavar="FILE", help="end when nobody touches this file any more")
-    parser.add_argument("--watched-s", type=float, default=120, help="after that time without a touch (120)")
-    parser.add_argument("--libraries", metavar="DIR", help="load the libraries from this folder or below")
-    options = parser.parse_args(words)
+    nccl_host.add_watched(parser, 120)
+    options = parse(parser, words, quick=False, journal=None, step_timeout_s=None)
     if options.command == "sweep":
         if not 0 < options.seconds <= 600 or not 0 < options.settle_s <= 600:
             parser.error("--seconds and --settle-s are up to 600")
-        if options.libraries and not os.path.isdir(options.libraries):
-            parser.error("--libraries %s: no such folder" % options.libraries)
         try:
             options.points = points_of(options.points or "")
         except ValueError as error:
             parser.error("--points: %s" % error)
-    options.quick, options.journal, options.step_timeout_s = False, None, None
     return options
 
 

@@ -71,6 +71,8 @@ SIGNATURES = {
         "cudaEventRecord": [POINTER, POINTER],
         "cudaEventSynchronize": [POINTER],
         "cudaEventElapsedTime": [POINTER, POINTER, POINTER],
+        "cudaEventQuery": [POINTER],
+        "cudaMemcpyAsync": [POINTER, POINTER, SIZE, NUMBER, POINTER],
     },
     "nccl": {
         "ncclGetVersion": [OUT],
@@ -88,11 +90,17 @@ SIGNATURES = {
         "cublasCreate_v2": [POINTER],
         "cublasDestroy_v2": [POINTER],
         "cublasSetStream_v2": [POINTER, POINTER],
-        "cublasSgemm_v2": [POINTER]
-        + [NUMBER] * 5
-        + [POINTER, POINTER, NUMBER, POINTER, NUMBER, POINTER, POINTER, NUMBER],
+        "cublasSgemm_v2": [POINTER, *[NUMBER] * 5, POINTER, *[POINTER, NUMBER] * 2, POINTER, POINTER, NUMBER],
+        "cublasSetPointerMode_v2": [POINTER, NUMBER],
+        "cublasGemmEx": [
+            POINTER, *[NUMBER] * 5, POINTER, *[POINTER, NUMBER, NUMBER] * 2, POINTER, POINTER, *[NUMBER] * 4
+        ],
     },
-}
+}  # fmt: skip
+for _letter in "SD":
+    SIGNATURES["cublas"]["cublas%scopy_v2" % _letter] = [POINTER, NUMBER, *[POINTER, NUMBER] * 2]
+    SIGNATURES["cublas"]["cublas%saxpy_v2" % _letter] = [POINTER, NUMBER, POINTER, *[POINTER, NUMBER] * 2]
+    SIGNATURES["cublas"]["cublas%sasum_v2" % _letter] = [POINTER, NUMBER, POINTER, NUMBER, POINTER]
 
 
 class Missing(Exception):
@@ -150,10 +158,10 @@ class Library:
         function.argtypes, function.restype = [ctypes.c_int], ctypes.c_char_p
         return (function(code) or b"").decode(errors="replace")
 
-    def is_done(self, stream):
-        """Whether all work in a stream has ended. Raises Refused if it failed."""
+    def is_done(self, query, handle):
+        """Whether all work before it has ended, by cudaStreamQuery or cudaEventQuery. Raises Refused if it failed."""
         try:
-            self.cudaStreamQuery(stream)
+            getattr(self, query)(handle)
         except Refused as error:
             if error.code != NOT_READY:
                 raise

@@ -6,6 +6,8 @@ import pwd
 import re
 import signal
 import sys
+import threading
+import time
 
 # Environment variables that change CUDA's device list or behaviour. All variables that begin with NCCL_ count too.
 CUDA_SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS")
@@ -39,6 +41,28 @@ def on_signals(handler):
 
 def interrupt(number, _):
     raise Interrupted(signal.Signals(number).name)
+
+
+def add_watched(parser, default_s):
+    """Adds the options of end_when_left."""
+    parser.add_argument("--watched", metavar="FILE", help="end when nobody touches this file any more")
+    text = "after that time without a touch (%g)" % default_s
+    parser.add_argument("--watched-s", type=float, default=default_s, help=text)
+
+
+def end_when_left(options, message=None):
+    """Ends this program, as a signal does, once nobody has touched the file of --watched for --watched-s."""
+
+    def look():
+        with contextlib.suppress(OSError):  # the file is gone
+            while time.time() - os.stat(options.watched).st_mtime <= options.watched_s:
+                time.sleep(1)
+        if message:
+            progress(message)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if options.watched:
+        threading.Thread(target=look, daemon=True).start()
 
 
 def progress(line):
@@ -90,8 +114,7 @@ def conf_settings(path):
 
 
 def environment(environ, log, settings):
-    """The environment of a test: without the caller's settings, with ours, and with the lines of nccl.conf
-    overridden."""
+    """The environment of a test: without the caller's settings and the lines of nccl.conf, with ours."""
     files = [name for path in conf_files(environ) for name, _ in conf_settings(path)]
     made = {name: value for name, value in environ.items() if clean(name)}
     made.update({name: "" for name in files if name[len("NCCL_") :] in TAKEN_BACK})
@@ -106,12 +129,8 @@ def shared_memory(gpus):
         room = os.statvfs("/dev/shm")
     except OSError:
         return None
-    free = room.f_bavail * room.f_frsize >> 20
-    return {
-        "size_mib": room.f_blocks * room.f_frsize >> 20,
-        "free_mib": free,
-        "enough": free >= SHM_PER_GPU_MIB * gpus,
-    }
+    size, free = (blocks * room.f_frsize >> 20 for blocks in (room.f_blocks, room.f_bavail))
+    return {"size_mib": size, "free_mib": free, "enough": free >= SHM_PER_GPU_MIB * gpus}
 
 
 def driver_version():

@@ -20,7 +20,6 @@ Exit status: 0 measured, 1 a part failed, 2 could not run. The document:
      "errors": [{"where", "what"}], "left_behind"}
 """
 
-import argparse
 import ctypes
 import os
 import sys
@@ -28,11 +27,10 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import nccl_cuda
-import nccl_devices
-import nccl_document
 import nccl_steps
-from nccl_steps import MIB, SIDE
-from nccl_watch import Watch, carried_out, in_words, step
+from nccl_measurement import Measurement, carried_out, parse, parser_of, parts_without
+from nccl_steps import MIB, OK, SIDE
+from nccl_watch import Watch, in_words, step
 
 PARTS = ("copies", "collective")
 COPY, SUM = 64 * MIB, 256 * MIB
@@ -41,13 +39,12 @@ SAMPLE_S = 0.1
 IDLE = 0x1  # NVML's reason for a lower clock: nothing runs
 
 
-class LoadWork(nccl_devices.PlacedWork):
+class LoadWork(nccl_steps.PlacedWork):
     """The steps of the load. What they allocate stays until the process ends."""
 
     def __init__(self, job, report_fd):
         super().__init__(job, report_fd)
-        self.sides, self.handles, self.buffers, self.gradients = {}, {}, {}, {}
-        self.product_s, self.sensors, self.matrix = None, None, None
+        self.gradients, self.peers, self.product_s, self.sensors = {}, set(), None, None
 
     # --- products
 
@@ -56,68 +53,39 @@ class LoadWork(nccl_devices.PlacedWork):
         for gpu in gpus:
             self.prepare(gpu)
         if self.product_s is None:
-            self.multiply(gpus, 4)
-            self.product_s = max(self.multiply(gpus, 8)) / 8
+            self.multiply_each(gpus, [4] * len(gpus))
+            self.product_s = max(self.multiply_each(gpus, [8] * len(gpus))) / 8
         number = max(4, round(seconds / self.product_s))
+        took, sensors = self.sampled(gpus, lambda: self.multiply_each(gpus, [number] * len(gpus)))
+        self.product_s = max(took) / number
+        rates = [round(number * PRODUCT / one / 1e12, 4) for one in took]
+        return dict(OK, tflops=rates, sensors=sensors)
+
+    def sampled(self, gpus, act):
+        """The result of `act()`, and what NVML says of the GPUs meanwhile."""
         sampler = Sampler(self.nvml_handles(gpus))
         sampler.start()
         try:
-            took = self.multiply(gpus, number)
+            result = act()
         finally:
             sensors = sampler.stop()
-        self.product_s = max(took) / number
-        rates = [round(number * PRODUCT / one / 1e12, 4) for one in took]
-        return {"ok": True, "outcome": "ok", "error": None, "tflops": rates, "sensors": sensors}
-
-    def prepare(self, gpu):
-        if gpu in self.sides:
-            return
-        cudart, size = self.cudart, 4 * SIDE * SIDE
-        self.matrix = self.matrix or nccl_steps.fractions(SIDE * SIDE)
-        self.sides[gpu] = [self.memory(gpu, size) for _ in range(2)]
-        cudart.cudaMemcpy(self.sides[gpu][0], self.matrix, size, nccl_cuda.TO_DEVICE)
-        self.handles[gpu] = self.cublas.made("cublasCreate_v2")
-        self.cublas.cublasSetStream_v2(self.handles[gpu], self.stream(gpu))
-
-    def multiply(self, gpus, number):
-        """Seconds that each GPU took for that many products."""
-        return self.multiply_each(gpus, [number] * len(gpus))
+        return result, sensors
 
     def multiply_each(self, gpus, numbers):
-        """Seconds that each GPU took for its number of products. They are started in turns, so that no GPU waits for
-        another one's."""
-        cudart, unit, zero, most = self.cudart, ctypes.c_float(1), ctypes.c_float(0), max(numbers)
-        marks = {}
-        for gpu in gpus:
-            self.device(gpu)
-            marks[gpu] = [cudart.made("cudaEventCreate") for _ in range(2)]
-            self.record(gpu, marks[gpu][0])
-        for turn in range(most):
-            for at, gpu in enumerate(gpus):
-                if (turn + 1) * numbers[at] // most == turn * numbers[at] // most:
-                    continue
-                self.device(gpu)
-                side, product = self.sides[gpu]
-                self.cublas.cublasSgemm_v2(
-                    self.handles[gpu], 0, 0, SIDE, SIDE, SIDE,
-                    ctypes.byref(unit), side, SIDE, side, SIDE, ctypes.byref(zero), product, SIDE,
-                )  # fmt: skip
-        took = []
-        for gpu in gpus:
-            self.device(gpu)
-            self.record(gpu, marks[gpu][1])
-        for gpu in gpus:
-            self.device(gpu)
-            cudart.cudaEventSynchronize(marks[gpu][1])
-            took.append(max(nccl_steps.elapsed_ms(cudart, *marks[gpu]), 1e-3) / 1000)
-            for event in marks[gpu]:
-                cudart.cudaEventDestroy(event)
-        return took
+        """Seconds of each GPU for its number of products. They start in turns, so that no GPU waits."""
+        most = max(numbers)
+
+        def launch():
+            for turn in range(most):
+                for at, gpu in enumerate(gpus):
+                    if (turn + 1) * numbers[at] // most != turn * numbers[at] // most:
+                        self.multiply(gpu)
+
+        return list(self.seconds_of(gpus, launch).values())
 
     def nvml_handles(self, gpus):
         """NVML's handle of each GPU; [] without pynvml.py beside this file, or without an answer of NVML."""
         if self.sensors is None:
-            self.sensors = []
             try:
                 import pynvml
 
@@ -138,28 +106,18 @@ class LoadWork(nccl_devices.PlacedWork):
         """The speed of each pair [from, to, with peer access]."""
         speeds = []
         for a, b, direct in pairs:
-            for gpu in (a, b):
-                if gpu not in self.buffers:
-                    self.buffers[gpu] = self.memory(gpu, COPY)
-            self.allow(a, b, direct)
-            from_device, to_device = self.job["devices"][str(a)], self.job["devices"][str(b)]
+            if direct and (a, b) not in self.peers:
+                self.set_access([(a, b)], True)
+                self.peers |= {(a, b), (b, a)}
+            start, source, target = self.copier(a, b), self.buffer("copies", a, COPY), self.buffer("copies", b, COPY)
 
-            def copy(a=a, b=b, from_device=from_device, to_device=to_device):
-                self.cudart.cudaMemcpyPeerAsync(
-                    self.buffers[b], to_device, self.buffers[a], from_device, COPY, self.stream(a)
-                )
+            def copy(start=start, source=source, target=target):
+                start(source, target, COPY)
 
             copy()
             self.cudart.cudaStreamSynchronize(self.stream(a))
             speeds.append({"start": a, "end": b, "gb_s": round(COPY / self.round_seconds(a, 4, copy) / 1e9, 4)})
-        return {"ok": True, "outcome": "ok", "error": None, "copies": speeds}
-
-    def allow(self, a, b, direct):
-        """Enables peer access between two GPUs in both directions, once."""
-        for gpu, peer in ((a, b), (b, a)) if direct and ("peers", a, b) not in self.hosts else ():
-            self.device(gpu)
-            self.cudart.cudaDeviceEnablePeerAccess(self.job["devices"][str(peer)], 0)
-        self.hosts[("peers", a, b)] = self.hosts[("peers", b, a)] = True
+        return dict(OK, copies=speeds)
 
     def do_sum(self, ranks):
         """The bus bandwidth of the all-reduce over these GPUs."""
@@ -177,7 +135,7 @@ class LoadWork(nccl_devices.PlacedWork):
             self.cudart.cudaStreamSynchronize(self.stream(gpu))
         took = self.round_seconds(ranks[0], 3, reduce)
         shares = 2.0 * (len(ranks) - 1) / len(ranks)
-        return {"ok": True, "outcome": "ok", "error": None, "busbw_gb_s": round(SUM * shares / took / 1e9, 4)}
+        return dict(OK, busbw_gb_s=round(SUM * shares / took / 1e9, 4))
 
 
 class Sampler(threading.Thread):
@@ -232,7 +190,7 @@ def summary(samples):
     return made
 
 
-class Load(nccl_document.Measurement):
+class Load(Measurement):
     """One measurement; adds its results to `document`."""
 
     def __init__(self, options, watch):
@@ -269,40 +227,24 @@ class Load(nccl_document.Measurement):
                 self.failed_parts.add(part)
                 self.wrong(part, in_words(answer))
         for number in range(1, self.options.rounds + 1):
-            products, copies, total = (
-                answers.get("%s %d" % (do, number)) or {} for do in ("products", "copies", "sum")
-            )
-            self.document["rounds"].append(
-                {
-                    "process": process,
-                    "tflops": products.get("tflops"),
-                    "copies": copies.get("copies"),
-                    "all_reduce_gb_s": total.get("busbw_gb_s"),
-                    "sensors": products.get("sensors"),
-                }
-            )
+            products, copies, total = (answers.get("%s %d" % (do, number), {}) for do in ("products", "copies", "sum"))
+            made = {"process": process, "tflops": products.get("tflops"), "copies": copies.get("copies")}
+            made.update(all_reduce_gb_s=total.get("busbw_gb_s"), sensors=products.get("sensors"))
+            self.document["rounds"].append(made)
 
 
 def options_of(words):
-    parser = argparse.ArgumentParser(
-        prog="nccl_load.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--libraries", metavar="DIR", help="load the libraries from this folder or below")
+    parser = parser_of(__doc__)
     parser.add_argument("--without", default="", help="parts to leave out: copies, collective")
     parser.add_argument("--processes", type=int, default=2, help="processes, one after the other (2)")
     parser.add_argument("--rounds", type=int, default=3, help="counted rounds of each process (3)")
     parser.add_argument("--round-s", type=float, default=1.5, help="duration of the products of a round (1.5)")
     parser.add_argument("--timeout-s", type=float, default=300, help="time limit of the whole measurement (300)")
     parser.add_argument("--step-timeout-s", type=float, help="time limit of one step (default: 10 to 60)")
-    options = parser.parse_args(words)
-    options.without = [word for word in options.without.split(",") if word]
-    if [word for word in options.without if word not in PARTS]:
-        parser.error("--without knows %s" % ", ".join(PARTS))
-    if options.libraries and not os.path.isdir(options.libraries):
-        parser.error("--libraries %s: no such folder" % options.libraries)
+    options = parse(parser, words, quick=True, journal=None)
+    options.without = parts_without(parser, options.without, PARTS)
     if options.processes < 1 or options.rounds < 1 or not 0 < options.round_s <= 60:
         parser.error("--processes and --rounds are 1 or more, --round-s is up to 60")
-    options.quick, options.journal = True, None
     return options
 
 

@@ -30,7 +30,7 @@ WORDS = [  # kind, pattern in NCCL's log, name in the result
 ]
 WARNING = re.compile(r"NCCL WARN (.*)")
 NO_PEERS = re.compile(
-    r"P2P is disabled between (?:NVLINK )?connected GPUs \d+ and \d+|Could not enable P2P between dev \S+ and dev [^\s]+"
+    r"P2P is disabled between (?:NVLINK )?connected GPUs \d+ and \d+|Could not enable P2P between dev \S+ and dev \S+"
 )
 VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
 

@@ -1,8 +1,7 @@
-"""The GPUs of one node in an all-reduce of NCCL over several nodes. node_train.py starts it; it writes its result to a
-file.
+"""The GPUs of one node in an all-reduce of NCCL over several nodes; writes its result to a file, for node_train.py.
 
-    nccl_nodes.py --run ID --node 1 --nodes 3 --first-rank 4 --gpus 4 --ranks 12 --address ADDR --master ADDR --port
-    29400 --write FILE
+    nccl_nodes.py --run ID --node 1 --nodes 3 --first-rank 4 --gpus 4 --ranks 12 --address ADDR --master ADDR
+                  --port 29400 --write FILE
 
 Node 0 makes NCCL's unique id, and gives it over TCP to each node that says the id of the run. Every rank contributes
 whole numbers, so the sum is exact in any order, and is compared. The bus bandwidth is that of nccl-tests. Python 3.8.
@@ -75,9 +74,8 @@ def give(options, version, unique):
             try:
                 link, _ = door.accept()
             except socket.timeout:
-                raise Failed(
-                    "node %s did not come within %d s" % (", ".join(map(str, sorted(waiting))), MEET_S)
-                ) from None
+                missing = ", ".join(map(str, sorted(waiting)))
+                raise Failed("node %s did not come within %d s" % (missing, MEET_S)) from None
             with link:
                 try:
                     link.settimeout(5)
@@ -114,9 +112,8 @@ def take(options, version, size):
         except (OSError, Failed) as error:
             link.close()
             if time.monotonic() > until:
-                raise Failed(
-                    "node 0 does not answer at %s port %d: %s" % (options.master, options.port, error)
-                ) from None
+                where = (options.master, options.port, error)
+                raise Failed("node 0 does not answer at %s port %d: %s" % where) from None
             time.sleep(0.2)
     if answer[:1] != b"1":
         raise Failed("node 0 has another NCCL than %s" % version)
@@ -129,9 +126,8 @@ class Node:
     def __init__(self, options):
         self.options, self.ranks = options, range(options.first_rank, options.first_rank + options.gpus)
         self.found = {"stage": "start", "node": options.node, "gpus": options.gpus, "ranks": options.ranks}
-        self.found.update(
-            version=None, ok=None, error=None, mib=options.mib, busbw_gb_s=None, latency_us=None, missing=False
-        )
+        self.found.update(version=None, ok=None, error=None, mib=options.mib, busbw_gb_s=None, latency_us=None)
+        self.found["missing"] = False
         self.comms, self.streams = [], []
 
     def at(self, stage, **more):
@@ -145,14 +141,12 @@ class Node:
         self.cudart, self.nccl = (nccl_cuda.Library(kind, self.options.libraries) for kind in ("cudart", "nccl"))
         version = nccl_cuda.dotted(self.nccl.number("ncclGetVersion"))
         self.at("meet", version=version)
-        unique = nccl_cuda.UniqueId()
         if self.options.node == 0:
+            unique = nccl_cuda.UniqueId()
             self.nccl.ncclGetUniqueId(ctypes.byref(unique))
             give(self.options, version, unique)
         else:
-            ctypes.memmove(
-                ctypes.byref(unique), take(self.options, version, ctypes.sizeof(unique)), ctypes.sizeof(unique)
-            )
+            unique = nccl_cuda.UniqueId.from_buffer_copy(take(self.options, version, ctypes.sizeof(nccl_cuda.UniqueId)))
         self.at("connect")
         self.connect(unique)
         self.at("sum")
@@ -164,14 +158,13 @@ class Node:
         self.at("done")
 
     def connect(self, unique):
-        made = [ctypes.c_void_p() for _ in self.ranks]
+        self.comms = [ctypes.c_void_p() for _ in self.ranks]
         self.nccl.ncclGroupStart()
         for device, rank in enumerate(self.ranks):
             self.cudart.cudaSetDevice(device)
-            self.nccl.ncclCommInitRank(ctypes.byref(made[device]), self.options.ranks, unique, rank)
+            self.nccl.ncclCommInitRank(ctypes.byref(self.comms[device]), self.options.ranks, unique, rank)
         self.nccl.ncclGroupEnd()
-        self.comms = made
-        for device in range(len(made)):
+        for device in range(len(self.comms)):
             self.cudart.cudaSetDevice(device)
             self.streams.append(self.cudart.made("cudaStreamCreateWithFlags", 1))
 
@@ -181,11 +174,22 @@ class Node:
 
     def reduce(self, buffers, count, kind):
         self.nccl.ncclGroupStart()
-        for device, buffer in enumerate(buffers):
-            self.nccl.ncclAllReduce(
-                buffer, buffer, count, kind, nccl_cuda.SUM, self.comms[device], self.streams[device]
-            )
+        for buffer, comm, stream in zip(buffers, self.comms, self.streams):  # noqa: B905 (Python 3.8)
+            self.nccl.ncclAllReduce(buffer, buffer, count, kind, nccl_cuda.SUM, comm, stream)
         self.nccl.ncclGroupEnd()
+
+    def put(self, device, buffer, numbers):
+        """Copies an array of 32-bit numbers to a buffer of a GPU."""
+        self.cudart.cudaSetDevice(device)
+        self.cudart.cudaMemcpy(buffer, numbers.buffer_info()[0], 4 * len(numbers), nccl_cuda.TO_DEVICE)
+        self.cudart.cudaDeviceSynchronize()
+
+    def get(self, device, buffer, count):
+        """That many 32-bit numbers of a buffer of a GPU."""
+        numbers = array.array("I", bytes(4 * count))
+        self.cudart.cudaSetDevice(device)
+        self.cudart.cudaMemcpy(numbers.buffer_info()[0], buffer, 4 * count, nccl_cuda.FROM_DEVICE)
+        return numbers
 
     def wait(self):
         for device, stream in enumerate(self.streams):
@@ -198,19 +202,13 @@ class Node:
         total = self.options.ranks * (self.options.ranks + 1) // 2
         buffers = [self.memory(device, COMPARED) for device in range(len(self.comms))]
         for device, rank in enumerate(self.ranks):
-            share = array.array("I", (number % 1000 * (rank + 1) for number in range(count)))
-            self.cudart.cudaSetDevice(device)
-            self.cudart.cudaMemcpy(buffers[device], share.buffer_info()[0], COMPARED, nccl_cuda.TO_DEVICE)
-            self.cudart.cudaDeviceSynchronize()
+            self.put(device, buffers[device], array.array("I", (number % 1000 * (rank + 1) for number in range(count))))
         self.reduce(buffers, count, nccl_cuda.UINT32)
         self.wait()
         expected = array.array("I", (number % 1000 * total for number in range(count)))
         right = True
         for device, buffer in enumerate(buffers):
-            got = array.array("I", bytes(COMPARED))
-            self.cudart.cudaSetDevice(device)
-            self.cudart.cudaMemcpy(got.buffer_info()[0], buffer, COMPARED, nccl_cuda.FROM_DEVICE)
-            right = right and got == expected
+            right = self.get(device, buffer, count) == expected and right
             self.cudart.cudaFree(buffer)
         return right
 
@@ -238,16 +236,11 @@ class Node:
 
     def agreed(self, buffers, times):
         """The mean of what the nodes propose, weighted by their ranks; the same on all of them."""
-        share = array.array("I", [times])
         for device, buffer in enumerate(buffers):
-            self.cudart.cudaSetDevice(device)
-            self.cudart.cudaMemcpy(buffer, share.buffer_info()[0], 4, nccl_cuda.TO_DEVICE)
-            self.cudart.cudaDeviceSynchronize()
+            self.put(device, buffer, array.array("I", [times]))
         self.reduce(buffers, 1, nccl_cuda.UINT32)
         self.wait()
-        self.cudart.cudaSetDevice(0)
-        self.cudart.cudaMemcpy(share.buffer_info()[0], buffers[0], 4, nccl_cuda.FROM_DEVICE)
-        return max(1, min(MOST_TIMES, share[0] // self.options.ranks))
+        return max(1, min(MOST_TIMES, self.get(0, buffers[0], 1)[0] // self.options.ranks))
 
 
 def options_of(words):

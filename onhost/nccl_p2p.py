@@ -44,8 +44,9 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import nccl_host
 import nccl_steps
+from nccl_measurement import carried_out, parse, parser_of
 from nccl_tiers import Examination
-from nccl_watch import COULD_NOT_RUN, Watch, carried_out
+from nccl_watch import Watch
 
 
 def pairs_of(text):
@@ -60,33 +61,22 @@ def pairs_of(text):
 
 
 def options_of(words):
-    parser = argparse.ArgumentParser(
-        prog="nccl_p2p.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--libraries", metavar="DIR", help="load libcudart, libcublas and libnccl from this folder or below"
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--pairs", type=pairs_of, metavar="0-1,2-3", help="these pairs, by nvidia-smi's index")
     parser.add_argument("--quick", action="store_true", help="small messages, no scaling table")
     parser.add_argument("--alone", action="store_true", help="measure every pair alone, one after the other; no rounds")
     parser.add_argument("--no-collective", action="store_true", help="copies only; no NCCL")
     parser.add_argument("--timeout-s", type=float, default=900, help="time limit of the whole test (900)")
-    parser.add_argument(
-        "--step-timeout-s",
-        type=float,
-        help="time limit of one step (default: 30 for a copy, 5 with --quick; 120 to connect)",
-    )
+    limits = "30 for a copy, 5 with --quick; 120 to connect"
+    parser.add_argument("--step-timeout-s", type=float, help="time limit of one step (default: %s)" % limits)
     parser.add_argument("--journal", metavar="FILE", help="append each step to this file before it begins, with fsync")
-    return parser.parse_args(words)
+    return parse(parser, words)
 
 
 def main():
     if sys.argv[1:2] == ["--worker"]:
         return nccl_steps.main(sys.argv[2], int(sys.argv[3]))
     options = options_of(sys.argv[1:])
-    if options.libraries and not os.path.isdir(options.libraries):
-        print("nccl_p2p.py: --libraries %s: no such folder" % options.libraries, file=sys.stderr)
-        return COULD_NOT_RUN
     watch = Watch(options, os.path.abspath(__file__))
     examination = Examination(options, watch)
     examination.document["leftovers"] = nccl_host.leftovers(os.environ)

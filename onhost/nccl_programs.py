@@ -24,7 +24,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -132,8 +131,7 @@ class Runner:
         return made
 
     def wait(self, child, name, limit_s, quiet_s, files):
-        """(outcome, exit code or negative signal number, error); the code is None if the program did not end by
-        itself."""
+        """(outcome, exit code or negative signal number, error); the code is None if the program was not over."""
         began = told = wrote = time.monotonic()
         size = 0
         nccl_host.progress("%s: started, up to %g s" % (name, limit_s))
@@ -259,28 +257,30 @@ def parsed(path):
     return document if isinstance(document, dict) else None
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def parser_of(doc, timeout_s):
+    """A parser with the options of print_document. `timeout_s`: the default time limit of all programs."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    text = "run the programs as this user, if this program runs as root (who logged in)"
+    parser.add_argument("--user", default=os.environ.get("RIGWRIGHT_USER"), help=text)
+    text = "time limit of all programs (%g)" % timeout_s
+    parser.add_argument("--timeout-s", type=float, default=timeout_s, help=text)
+    return parser
 
 
-def options_of(words):
-    parser = argparse.ArgumentParser(
-        prog="nccl_programs.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--gpus", type=int, required=True, help="number of GPUs")
-    parser.add_argument("--at", metavar="PATH", help="folder of nccl-tests; only this one is searched")
-    parser.add_argument(
-        "--user",
-        default=os.environ.get("RIGWRIGHT_USER"),
-        help="run the programs as this user, if this program runs as root",
-    )
-    parser.add_argument("--timeout-s", type=float, default=700, help="time limit of all programs (700)")
-    parser.add_argument(
-        "--program-timeout-s", type=float, default=PROGRAM_S, help="time limit of each program (%d)" % PROGRAM_S
-    )
-    return parser.parse_args(words)
+def print_document(options, work):
+    """Prints the document that `work(runner, options)` returns; returns the exit status. A signal ends all programs."""
+    runner, own = Runner(user_of(options.user), options.timeout_s), os.path.basename(sys.argv[0])
+    nccl_host.on_signals(nccl_host.interrupt)
+    try:
+        document = work(runner, options)
+    except nccl_host.Interrupted as error:
+        print("%s: interrupted by %s" % (own, error), file=sys.stderr)
+        return 1
+    finally:
+        nccl_host.on_signals(signal.SIG_IGN)
+        runner.close()
+    print(json.dumps(document), flush=True)
+    return 0
 
 
 def user_of(name):
@@ -290,23 +290,16 @@ def user_of(name):
     try:
         return pwd.getpwnam(name)
     except KeyError:
-        raise SystemExit("nccl_programs.py: no user %s" % name) from None
+        raise SystemExit("%s: no user %s" % (os.path.basename(sys.argv[0]), name)) from None
 
 
 def main():
-    options = options_of(sys.argv[1:])
-    runner = Runner(user_of(options.user), options.timeout_s)
-    nccl_host.on_signals(nccl_host.interrupt)
-    try:
-        document = nccl_tests(runner, options)
-    except nccl_host.Interrupted as error:
-        print("nccl_programs.py: interrupted by %s" % error, file=sys.stderr)
-        return 1
-    finally:
-        nccl_host.on_signals(signal.SIG_IGN)
-        runner.close()
-    print(json.dumps(document), flush=True)
-    return 0
+    parser = parser_of(__doc__, 700)
+    parser.add_argument("--gpus", type=int, required=True, help="number of GPUs")
+    parser.add_argument("--at", metavar="PATH", help="folder of nccl-tests; only this one is searched")
+    text = "time limit of each program (%d)" % PROGRAM_S
+    parser.add_argument("--program-timeout-s", type=float, default=PROGRAM_S, help=text)
+    return print_document(parser.parse_args(), nccl_tests)
 
 
 if __name__ == "__main__":

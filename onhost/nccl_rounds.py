@@ -37,8 +37,7 @@ def is_alone(pairs):
 
 
 def phases_of(parts):
-    """Divides parts (identifier, a, b) of a round into phases in which every GPU is used once: one for each
-    direction."""
+    """Divides parts (identifier, a, b) of a round into phases in which every GPU is used once."""
     phases = []
     for part in parts:
         free = [phase for phase in phases if not {part[1], part[2]} & {gpu for other in phase for gpu in other[1:]}]

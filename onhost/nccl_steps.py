@@ -5,6 +5,7 @@ begin of each step and one at its end. The journal on the disk has each step bef
 """
 
 import ctypes
+import itertools
 import json
 import os
 import signal
@@ -27,7 +28,8 @@ MOST_NVLINKS = 18  # of a GPU: NVML_NVLINK_MAX_LINKS
 P2P_STATUS = ["ok", "chipset", "gpu", "topology", "disabled by registry", "not supported", "unknown"]
 P2P_CAPABILITIES = ["read", "write", "nvlink", "atomics", "pci"]  # NVML's index of each
 DISTANCES = {0: "internal", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-NO_SEND = "this NCCL has no send and receive: they came with 2.7"
+OK = {"ok": True, "outcome": "ok", "error": None}
+NO_SEND = {"ok": None, "outcome": "not run", "error": "this NCCL has no send and receive: they came with 2.7"}
 ROUND_BYTES = 16 * MIB  # a speed in a round is that of at least so much
 SLICES, SLICE_STEP = 256, 64  # random data: one slice for each GPU and kind of transfer, so many bytes apart
 COMPUTE_MODES = ["default", "exclusive thread", "prohibited", "exclusive process"]
@@ -53,7 +55,7 @@ class Work:
 
     def __init__(self, job, report_fd):
         self.job, self.report_fd = job, report_fd
-        self.libraries, self.streams, self.hosts, self.slices, self.kept = {}, {}, {}, {}, {}
+        self.streams, self.hosts, self.slices, self.kept, self.sides, self.handles = {}, {}, {}, {}, {}, {}
         self.ranks, self.comms, self.comm_from, self.matrix = None, [], 0, None
 
     # --- messages to the parent
@@ -127,32 +129,42 @@ class Work:
         return self.hosts[size]
 
     def seconds(self, gpu, times, action):
-        """Seconds of one action in that GPU's stream: the minimum of three rounds, as other work makes a round
-        longer."""
+        """Seconds of one action in that GPU's stream: the minimum of three rounds, as other work makes one longer."""
         action()
         self.cudart.cudaStreamSynchronize(self.stream(gpu))
         return min(self.round_seconds(gpu, times, action) for _ in range(3))
 
     def round_seconds(self, gpu, times, action):
-        cudart, stream = self.cudart, self.stream(gpu)
+        """Seconds of one action, as the mean of that many."""
+        return self.seconds_of([gpu], lambda: [action() for _ in range(times)])[gpu] / times
+
+    def seconds_of(self, gpus, launch):
+        """Calls `launch`, which starts work on these GPUs; waits for the work. Returns its seconds by GPU."""
+        starts = {gpu: self.record(gpu) for gpu in gpus}
+        launch()
+        ends = {gpu: self.record(gpu) for gpu in gpus}
+        return {gpu: self.seconds_between(gpu, starts[gpu], ends[gpu]) for gpu in gpus}
+
+    def record(self, gpu):
+        """A new event, recorded in the GPU's stream."""
+        stream = self.stream(gpu)
+        event = self.cudart.made("cudaEventCreate")
+        self.cudart.cudaEventRecord(event, stream)
+        return event
+
+    def seconds_between(self, gpu, start, end):
+        """Waits for the second event and destroys both."""
         self.device(gpu)
-        start, end = cudart.made("cudaEventCreate"), cudart.made("cudaEventCreate")
-        cudart.cudaEventRecord(start, stream)
-        for _ in range(times):
-            action()
-        self.device(gpu)
-        cudart.cudaEventRecord(end, stream)
-        cudart.cudaEventSynchronize(end)
-        ms = elapsed_ms(cudart, start, end)
+        self.cudart.cudaEventSynchronize(end)
+        ms = elapsed_ms(self.cudart, start, end)
         for event in (start, end):
-            cudart.cudaEventDestroy(event)
-        return max(ms, 1e-6) / 1000 / times
+            self.cudart.cudaEventDestroy(event)
+        return max(ms, 1e-6) / 1000
 
     # --- libraries and devices
 
     def do_look(self, with_nccl, with_cublas):
-        """Libraries, versions and CUDA's devices. "lacking" has missing libraries without which the test still
-        works."""
+        """Libraries, versions and CUDA's devices. "lacking": missing libraries without which the test still works."""
         cuda, cudart, lacking = self.cuda, self.cudart, []
         versions = {"cuda_driver": nccl_cuda.dotted(cuda.number("cuDriverGetVersion"), cuda=True)}
         versions["cuda_runtime"] = nccl_cuda.dotted(cudart.number("cudaRuntimeGetVersion"), cuda=True)
@@ -164,17 +176,13 @@ class Work:
             except Missing as error:
                 lacking.append(str(error))
         cuda.cuInit(0)
-        devices = [self.looked_at(number) for number in range(cudart.number("cudaGetDeviceCount"))]
-        peers = [
-            [a, b, bool(cudart.number("cudaDeviceCanAccessPeer", a, b))]
-            for a in range(len(devices))
-            for b in range(len(devices))
-            if a != b
-        ]
+        devices = [self.description(number) for number in range(cudart.number("cudaGetDeviceCount"))]
+        pairs = itertools.permutations(range(len(devices)), 2)
+        peers = [[a, b, bool(cudart.number("cudaDeviceCanAccessPeer", a, b))] for a, b in pairs]
         paths = {library.name: library.path for library in used}
         return {"versions": versions, "libraries": paths, "devices": devices, "peers": peers, "lacking": lacking}
 
-    def looked_at(self, number):
+    def description(self, number):
         name, uuid, bus_id = (ctypes.create_string_buffer(size) for size in (96, 16, 32))
         device = self.cuda.number("cuDeviceGet", number)
         self.cuda.cuDeviceGetName(name, 96, device)
@@ -186,13 +194,14 @@ class Work:
             "bus_id": bus_id.value.decode().lower(),
             "uuid": "GPU-" + "-".join(parts),
             "name": name.value.decode(errors="replace"),
-            "compute_capability": "%d.%d"
-            % tuple(self.cudart.number("cudaDeviceGetAttribute", attribute, number) for attribute in (75, 76)),
+            "compute_capability": "%d.%d" % self.compute_capability(number),
         }
 
+    def compute_capability(self, device):
+        return tuple(self.cudart.number("cudaDeviceGetAttribute", attribute, device) for attribute in (75, 76))
+
     def do_nvml(self):
-        """GPUs and pairs from NVML; None without pynvml.py beside this file. Values that NVML does not report are
-        None."""
+        """GPUs and pairs from NVML; None without pynvml.py beside this file. A value of None was not reported."""
         try:
             import pynvml
         except ImportError:
@@ -213,75 +222,55 @@ class Work:
         handles = [ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
         gpus = []
         for handle in handles:
-            pci, mode = ask("nvmlDeviceGetPciInfo", handle), ask("nvmlDeviceGetComputeMode", handle)
+            mode, bus_id = ask("nvmlDeviceGetComputeMode", handle), bus_id_of(ask("nvmlDeviceGetPciInfo", handle))
             processes, mig = ask("nvmlDeviceGetComputeRunningProcesses", handle), ask("nvmlDeviceGetMigMode", handle)
-            bus_id = pci and (pci.busId.decode() if isinstance(pci.busId, bytes) else pci.busId)
-            gpus.append(
-                {
-                    "bus_id": bus_id.lower() if bus_id else None,
-                    "uuid": ask("nvmlDeviceGetUUID", handle),
-                    "name": ask("nvmlDeviceGetName", handle),
-                    "compute_mode": COMPUTE_MODES[mode] if mode is not None and mode < 4 else None,
-                    "mig": bool(mig[0]) if mig else None,
-                    "processes": len(processes) if processes is not None else None,
-                }
-            )
+            gpu = {"bus_id": bus_id and bus_id.lower(), "uuid": ask("nvmlDeviceGetUUID", handle)}
+            gpu["name"] = ask("nvmlDeviceGetName", handle)
+            gpu["compute_mode"] = COMPUTE_MODES[mode] if mode is not None and mode < 4 else None
+            gpu["mig"] = bool(mig[0]) if mig else None
+            gpu["processes"] = None if processes is None else len(processes)
+            gpus.append(gpu)
         pairs, places = [], {nccl_host.place(gpu["bus_id"]): index for index, gpu in enumerate(gpus) if gpu["bus_id"]}
         nvlinks, switched = {}, [0] * count  # NVLinks that are up: to each GPU, and to something else
         for index, handle in enumerate(handles):
             for link in range(MOST_NVLINKS if handle else 0):
                 if not ask("nvmlDeviceGetNvLinkState", handle, link):
                     continue
-                pci = ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
-                remote = pci and (pci.busId.decode() if isinstance(pci.busId, bytes) else pci.busId)
+                remote = bus_id_of(ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
                 peer = places.get(nccl_host.place(remote)) if remote and remote.count(":") == 2 else None
                 to_switch = ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) in (None, REMOTE_IS_SWITCH)
                 switched[index] += peer is None and to_switch
                 nvlinks[index, peer] = nvlinks.get((index, peer), 0) + 1
-        for a in range(count):
-            for b in range(count):
-                if a == b or not handles[a] or not handles[b]:
-                    continue
-                status = [ask("nvmlDeviceGetP2PStatus", handles[a], handles[b], index) for index in range(5)]
-                words = [None if code is None else P2P_STATUS[min(code, 6)] for code in status]
-                distance = ask("nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
-                granted = {name: words[index] for index, name in enumerate(P2P_CAPABILITIES)}
-                distance = DISTANCES.get(distance)
-                link = nccl_rounds.link_of(nvlinks.get((a, b), 0), (switched[a], switched[b]), distance)
-                pairs.append([a, b, granted, distance, link])
+        for a, b in itertools.permutations([index for index in range(count) if handles[index]], 2):
+            status = [ask("nvmlDeviceGetP2PStatus", handles[a], handles[b], index) for index in range(5)]
+            words = [None if code is None else P2P_STATUS[min(code, 6)] for code in status]
+            distance = DISTANCES.get(ask("nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b]))
+            link = nccl_rounds.link_of(nvlinks.get((a, b), 0), (switched[a], switched[b]), distance)
+            pairs.append([a, b, {name: words[at] for at, name in enumerate(P2P_CAPABILITIES)}, distance, link])
         return {"error": None, "driver": ask("nvmlSystemGetDriverVersion"), "gpus": gpus, "pairs": pairs}
 
     # --- bytes
 
     def do_own(self, gpu, size):
         """Copies to a GPU, within its memory and back."""
-        return self.copied(gpu, gpu, size, size)
+        return self.do_copy(gpu, gpu, False, size, size)
 
     def do_copy(self, a, b, direct, size, large):
         """Copies from one GPU to another, with peer access or through the host."""
-        if not direct:
-            return self.copied(a, b, size, large)
-        self.allow_access([(a, b)])
-        value = self.copied(a, b, size, large)
-        self.deny_access([(a, b)])
+        pairs = [(a, b)] if direct else []
+        self.set_access(pairs, True)
+        value = self.transferred(a, b, size, large, self.copier(a, b), gpus=[a], small=4, times=20)
+        self.set_access(pairs, False)
         return value
 
-    def allow_access(self, pairs):
-        """Enables peer access in both directions between these disjoint pairs."""
-        for a, b in pairs:
-            for gpu, peer in ((a, b), (b, a)):
-                self.device(gpu)
+    def set_access(self, pairs, allowed):
+        """Enables or disables peer access in both directions of disjoint pairs; a GPU may have only eight peers."""
+        for gpu, peer in [ends for a, b in pairs for ends in ((a, b), (b, a))]:
+            self.device(gpu)
+            if allowed:
                 self.cudart.cudaDeviceEnablePeerAccess(self.job["devices"][str(peer)], 0)
-
-    def deny_access(self, pairs):
-        """Disables peer access between these pairs; without NVSwitches a GPU has at most eight peers at a time."""
-        for a, b in pairs:
-            for gpu, peer in ((a, b), (b, a)):
-                self.device(gpu)
+            else:
                 self.cudart.cudaDeviceDisablePeerAccess(self.job["devices"][str(peer)])
-
-    def copied(self, a, b, size, large):
-        return self.transferred(a, b, size, large, self.copier(a, b), gpus=[a], small=4, times=20)
 
     def copier(self, a, b):
         """A function (source, target, bytes) that starts a copy from one GPU to another in the first one's stream."""
@@ -293,11 +282,9 @@ class Work:
         return copy
 
     def transferred(self, a, b, size, large, transfer, gpus, small, times):
-        """Compares `size` bytes that `transfer(source, target, bytes)` moved from GPU a to GPU b, and measures its
-        speed.
+        """Compares `size` bytes that `transfer(source, target, bytes)` moved from GPU a to GPU b; measures its speed.
 
-        `gpus`: those whose streams the transfer uses; the last one is timed, with `large` bytes, and `times` with
-        `small`.
+        `gpus`: those whose streams the transfer uses. The last is timed, with `large` bytes, and `times` with `small`.
         """
         cudart, (sent, got) = self.cudart, self.host(size)
         source, target = self.memory(a, large), self.memory(b, large)
@@ -341,7 +328,7 @@ class Work:
     def do_send(self, a, b, ranks, size, large):
         """NCCL's send and receive from one GPU to another."""
         if not self.nccl.has("ncclSend"):
-            return {"ok": None, "outcome": "not run", "error": NO_SEND}
+            return dict(NO_SEND)
         self.communicator(ranks)
         return self.transferred(a, b, size, large, self.sender(a, b), gpus=[a, b], small=8, times=8)
 
@@ -362,8 +349,7 @@ class Work:
     # --- rounds
 
     def do_round(self, how, size, ranks):
-        """Transfers between disjoint pairs at the same time, first in one direction, then in the other; reports each
-        pair.
+        """Transfers between disjoint pairs at once, first in one direction, then in the other; reports each pair.
 
         how: "staged", "bytes" (copies without and with peer access) or "send" (NCCL). A pair is reported when its data
         has been compared, so that a pair that hangs does not hide the results of the others, and again with its speed.
@@ -372,21 +358,15 @@ class Work:
         pairs = sorted({(min(a, b), max(a, b)) for _, a, b in parts})
         if how == "send":
             if not self.nccl.has("ncclSend"):
-                return self.cannot_send(parts)
+                for ident, _, _ in parts:
+                    self.say(part=ident, value=NO_SEND)
+                return NO_SEND
             self.communicator(ranks)
-        elif how == "bytes":
-            self.allow_access(pairs)
+        self.set_access(pairs if how == "bytes" else [], True)
         for phase in nccl_rounds.phases_of(parts):
             self.transfer_together(how, phase, size)
-        if how == "bytes":
-            self.deny_access(pairs)
-        return {"ok": True, "outcome": "ok", "error": None}
-
-    def cannot_send(self, parts):
-        answer = {"ok": None, "outcome": "not run", "error": NO_SEND}
-        for ident, _, _ in parts:
-            self.say(part=ident, value=answer)
-        return answer
+        self.set_access(pairs if how == "bytes" else [], False)
+        return dict(OK)
 
     def transfer_together(self, how, phase, size):
         """Starts the transfers of one direction at once, compares the data, then measures their speeds."""
@@ -399,8 +379,10 @@ class Work:
             actions[ident]()
         waiting = list(phase)
         while waiting:
-            for part in [part for part in waiting if self.has_ended(how, part)]:
+            for part in list(waiting):
                 ident, a, b = part
+                if not all(self.cudart.is_done("cudaStreamQuery", self.stream(gpu)) for gpu in self.ends(how, part)):
+                    continue
                 waiting.remove(part)
                 values[ident] = self.compared_slice(a, b, how, size)
                 self.say(part=ident, value=values[ident])
@@ -410,36 +392,25 @@ class Work:
         for ident, _, _ in phase:
             self.say(part=ident, value=dict(values[ident], round_gb_s=speeds[ident]))
 
-    def has_ended(self, how, part):
-        _, a, b = part
-        ended = []
-        for gpu in (a, b) if how == "send" else (a,):
-            stream = self.stream(gpu)
-            ended.append(self.cudart.is_done(stream))
-        return all(ended)
+    def ends(self, how, part):
+        """The GPUs whose streams a transfer of a round uses; the last one is timed."""
+        return part[1:] if how == "send" else part[1:2]
 
     def speeds_together(self, how, phase, size, actions):
         """GB/s of each transfer while the others of its phase run too: the best of two."""
-        cudart, times, best = self.cudart, max(2, ROUND_BYTES // size), {}
+        times, best = max(2, ROUND_BYTES // size), {}
         for _ in range(2):
-            marks = {}
-            for ident, a, b in phase:
-                timed = b if how == "send" else a
-                stream = self.stream(timed)
-                marks[ident] = [cudart.made("cudaEventCreate") for _ in range(2)]
-                cudart.cudaEventRecord(marks[ident][0], stream)
+            events = {}
+            for part in phase:
+                timed = self.ends(how, part)[-1]
+                start = self.record(timed)
                 for _ in range(times):
-                    actions[ident]()
-                self.record(timed, marks[ident][1])
-            for ident, a, b in phase:
-                self.device(b if how == "send" else a)
-                cudart.cudaEventSynchronize(marks[ident][1])
-                took = max(elapsed_ms(cudart, *marks[ident]), 1e-6) / 1000
-                best[ident] = max(best.get(ident, 0), times * size / took / 1e9)
-                for event in marks[ident]:
-                    cudart.cudaEventDestroy(event)
+                    actions[part[0]]()
+                events[part[0]] = (timed, start, self.record(timed))
+            for ident, timed in events.items():
+                best[ident] = max(best.get(ident, 0), times * size / self.seconds_between(*timed) / 1e9)
             for gpu in {gpu for _, a, b in phase for gpu in (a, b)}:
-                cudart.cudaStreamSynchronize(self.stream(gpu))
+                self.cudart.cudaStreamSynchronize(self.stream(gpu))
         return best
 
     def buffer(self, use, gpu, size):
@@ -449,10 +420,7 @@ class Work:
         return self.kept[use, gpu, size]
 
     def slice_of(self, gpu, how, size):
-        """The random bytes that this GPU sends, different for each GPU and kind of transfer.
-
-        So what an earlier round left in a buffer, or another pair's data, is never equal to the data that is expected.
-        """
+        """The random bytes that this GPU sends; they differ, so that old or another GPU's data is never right."""
         number = 2 * gpu + (how == "bytes")
         random, _ = self.host(size + SLICES * SLICE_STEP)
         return ctypes.c_void_p(random.value + number % SLICES * SLICE_STEP)
@@ -523,48 +491,54 @@ class Work:
         needs = 4 * (PARAMETERS + 2 * SIDE * SIDE) + 64 * MIB  # and 64 MiB for cuBLAS
         if room < needs:
             return {"ok": None, "outcome": "not run", "error": "%d MiB free, needs %d" % (room // MIB, needs // MIB)}
-        gradients, sides, handles = {}, {}, {}
-        self.matrix = self.matrix or fractions(SIDE * SIDE)
+        gradients, products = {}, round(6 * PARAMETERS * TOKENS / (2 * SIDE**3))
         for gpu in ranks:
             gradients[gpu] = (self.memory(gpu, 4 * PARAMETERS),) * 2
-            sides[gpu] = [self.memory(gpu, 4 * SIDE * SIDE) for _ in range(2)]
-            cudart.cudaMemcpy(sides[gpu][0], self.matrix, 4 * SIDE * SIDE, nccl_cuda.TO_DEVICE)
-            handles[gpu] = cublas.made("cublasCreate_v2")
-            cublas.cublasSetStream_v2(handles[gpu], self.stream(gpu))
-        unit, zero = ctypes.c_float(1), ctypes.c_float(0)
-        products = round(6 * PARAMETERS * TOKENS / (2 * SIDE**3))
-
-        def multiply():
+            self.prepare(gpu)
+        stream, times = self.stream(ranks[0]), []
+        for _ in range(3):
+            start = self.record(ranks[0])
             for _ in range(products):
                 for gpu in ranks:
-                    self.device(gpu)
-                    side, product = sides[gpu]
-                    cublas.cublasSgemm_v2(
-                        handles[gpu], 0, 0, SIDE, SIDE, SIDE,
-                        ctypes.byref(unit), side, SIDE, side, SIDE, ctypes.byref(zero), product, SIDE,
-                    )  # fmt: skip
-
-        stream, times = self.stream(ranks[0]), []
-        marks = [cudart.made("cudaEventCreate") for _ in range(3)]
-        for _ in range(3):
-            self.record(ranks[0], marks[0])
-            multiply()
-            self.record(ranks[0], marks[1])
+                    self.multiply(gpu)
+            middle = self.record(ranks[0])
             self.reduce(gradients, PARAMETERS, nccl_cuda.FLOAT)
-            self.record(ranks[0], marks[2])
+            end = self.record(ranks[0])
             cudart.cudaStreamSynchronize(stream)
-            times.append((elapsed_ms(cudart, marks[0], marks[2]), elapsed_ms(cudart, marks[0], marks[1])))
+            times.append((elapsed_ms(cudart, start, end), elapsed_ms(cudart, start, middle)))
         for gpu in ranks:
             self.device(gpu)
             cudart.cudaDeviceSynchronize()
-            cublas.cublasDestroy_v2(handles[gpu])
-            self.free(gpu, gradients[gpu][0], *sides[gpu])
+            cublas.cublasDestroy_v2(self.handles.pop(gpu))
+            self.free(gpu, gradients[gpu][0], *self.sides.pop(gpu))
         step_ms, product_ms = min(times[1:])  # the first is the warm-up
-        return {"ok": True, "outcome": "ok", "error": None, "step_ms": step_ms, "product_ms": product_ms}
+        return dict(OK, step_ms=step_ms, product_ms=product_ms)
 
-    def record(self, gpu, event):
-        stream = self.stream(gpu)
-        self.cudart.cudaEventRecord(event, stream)
+    def prepare(self, gpu):
+        """Allocates and fills the matrices of a GPU, and starts cuBLAS there, once."""
+        if gpu in self.sides:
+            return
+        self.matrix = self.matrix or fractions(SIDE * SIDE)
+        self.sides[gpu] = [self.memory(gpu, 4 * SIDE * SIDE) for _ in range(2)]
+        self.cudart.cudaMemcpy(self.sides[gpu][0], self.matrix, 4 * SIDE * SIDE, nccl_cuda.TO_DEVICE)
+        self.cublas_handle(gpu)
+
+    def cublas_handle(self, gpu):
+        """The handle of cuBLAS for a GPU's stream, created at its first use."""
+        if gpu not in self.handles:
+            self.device(gpu)
+            self.handles[gpu] = self.cublas.made("cublasCreate_v2")
+            self.cublas.cublasSetStream_v2(self.handles[gpu], self.stream(gpu))
+        return self.handles[gpu]
+
+    def multiply(self, gpu):
+        """Puts a product into the GPU's stream."""
+        self.device(gpu)
+        (side, product), unit, zero = self.sides[gpu], ctypes.c_float(1), ctypes.c_float(0)
+        self.cublas.cublasSgemm_v2(
+            self.handles[gpu], 0, 0, SIDE, SIDE, SIDE,
+            ctypes.byref(unit), side, SIDE, side, SIDE, ctypes.byref(zero), product, SIDE,
+        )  # fmt: skip
 
     def room(self, gpu):
         """Free bytes of the GPU's memory."""
@@ -574,13 +548,21 @@ class Work:
         return free.value
 
 
+def bus_id_of(pci):
+    """The text of NVML's PCI info, which is bytes with an old pynvml; None without info."""
+    return pci and (pci.busId.decode() if isinstance(pci.busId, bytes) else pci.busId)
+
+
 def fractions(count):
-    """That many random floats from 1 to 2, because a GPU needs less power for products of zeros; repeated after
-    FRACTIONS."""
-    numbers = int.from_bytes(os.urandom(4 * FRACTIONS), "little")
-    low, high = (int.from_bytes(word.to_bytes(4, "little") * FRACTIONS, "little") for word in (0x007FFFFF, 0x3F800000))
-    block = (numbers & low | high).to_bytes(4 * FRACTIONS, "little")
+    """That many random floats from 1 to 2, repeated after FRACTIONS; products of zeros need less power."""
+    block = floats(int.from_bytes(os.urandom(4 * FRACTIONS), "little"), 0x007FFFFF, 0x3F800000, 4, FRACTIONS)
     return (block * -(-count // FRACTIONS))[: 4 * count]
+
+
+def floats(bits, fraction, one, width, count):
+    """That many floats from 1 to 2 of `width` bytes, from random bits. `fraction`: the random ones; `one`: 1.0."""
+    low, high = (int.from_bytes(word.to_bytes(width, "little") * count, "little") for word in (fraction, one))
+    return (bits & low | high).to_bytes(width * count, "little")
 
 
 def elapsed_ms(cudart, start, end):
@@ -594,7 +576,7 @@ def compared(sent, got, size):
     libc = ctypes.CDLL(None)
     libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     if not libc.memcmp(sent, got, size):
-        return {"ok": True, "outcome": "ok", "error": None}
+        return dict(OK)
     blocks = range(0, size, 4096)
     wrong = [at for at in blocks if libc.memcmp(sent.value + at, got.value + at, min(4096, size - at))]
     text = "%d of %d blocks of 4 KiB differ, the first at byte %d" % (len(wrong), len(blocks), wrong[0])
@@ -630,5 +612,21 @@ def read_from(path, start):
         return ""
 
 
-if __name__ == "__main__":
-    sys.exit("nccl_p2p.py starts this")
+class Devices(dict):
+    """CUDA's number of each GPU in this process, by its bus id. The numbers of GPUs after a lost one change."""
+
+    def __init__(self, work, bus_ids):
+        super().__init__()
+        self.work, self.bus_ids = work, bus_ids
+
+    def __missing__(self, gpu):
+        self[gpu] = self.work.cudart.number("cudaDeviceGetByPCIBusId", self.bus_ids[gpu].encode())
+        return self[gpu]
+
+
+class PlacedWork(Work):
+    """Steps whose job names the GPUs by bus id."""
+
+    def __init__(self, job, report_fd):
+        super().__init__(dict(job, devices=None), report_fd)
+        self.job["devices"] = Devices(self, job["devices"])

@@ -3,11 +3,16 @@
 import time
 
 import nccl_host
+import nccl_measurement
 import nccl_rounds
 from nccl_steps import MIB
 from nccl_watch import in_words, is_backwards, is_round, not_run, own_step, step
 
 RESULT = ("ok", "outcome", "gb_s", "round_gb_s", "latency_us", "error")
+KEYS = (  # of the document, in this order
+    "schema quick outcome started seconds tiers_s versions libraries counts gpus rounds pairs all_reduce scaling "
+    "shared_memory leftovers notes errors left_behind"
+).split()
 EMPTY = dict.fromkeys("index cuda_device bus_id uuid name compute_capability compute_mode mig processes own".split())
 ALONE = " alone"  # ends the identifier of a step that measures a pair again, alone
 COPY_S, SEND_S, SUM_S = 30, 40, 60  # limits of a step: a copy, a message of NCCL, an all-reduce (assumed)
@@ -15,41 +20,25 @@ QUICK_S = 5  # the limit of each of them with --quick (assumed)
 P2P_OFF, ANY_DISTANCE = {"NCCL_P2P_DISABLE": "1"}, {"NCCL_P2P_LEVEL": "SYS"}
 
 
-class Examination:
+class Examination(nccl_measurement.Measurement):
     """One test of the GPUs; adds its results to `document`."""
 
     def __init__(self, options, watch):
-        self.options, self.watch = options, watch
         self.size = (4 if options.quick else 64) * MIB
         self.data_size = (4 if options.quick else 16) * MIB
         self.sum_size, self.sum_large = (1, 16) if options.quick else (16, 256)
         self.copy_s, self.send_s, self.sum_s = (QUICK_S,) * 3 if options.quick else (COPY_S, SEND_S, SUM_S)
-        self.pairs, self.used, self.lacking, self.could_run = [], [], [], True
-        self.document = {
-            "schema": 1,
-            "quick": options.quick,
-            "outcome": "ok",
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "seconds": None,
-            "tiers_s": {},
-            "versions": {"driver": nccl_host.driver_version(), "cuda_driver": None, "cuda_runtime": None, "nccl": None},
-            "libraries": {},
-            "counts": {"nvml": None, "cuda": None},
-            "gpus": [],
-            "rounds": [],
-            "pairs": [],
-            "all_reduce": None,
-            "scaling": [],
-            "shared_memory": None,
-            "leftovers": [],
-            "notes": [],
-            "errors": [],
-            "left_behind": [],
-        }
+        self.pairs, self.used, self.lacking = [], [], []
+        parts = {"quick": options.quick, "tiers_s": {}, "counts": {"nvml": None, "cuda": None}, "rounds": []}
+        parts.update(pairs=[], all_reduce=None, scaling=[], shared_memory=None, leftovers=[], notes=[])
+        super().__init__(options, watch, **parts)
+        self.document = {key: self.document[key] for key in KEYS}
 
     def run(self):
-        self.warn_of_leftovers()
-        if not self.timed("grant", self.look):
+        for setting in self.document["leftovers"]:
+            force = "it may affect this test" if setting["in_force"] else "it does not affect this test"
+            self.note("%s=%s in %s: %s" % (setting["name"], setting["value"], setting["where"], force))
+        if not self.timed("grant", self.examine):
             return
         self.timed("own", self.own_memory)
         self.timed("grant", self.grant)
@@ -68,19 +57,13 @@ class Examination:
             spent[tier] = round(spent.get(tier, 0) + time.monotonic() - began, 3)
 
     def finished(self, seconds):
-        document = self.document
-        document["seconds"] = round(seconds, 1)
-        document["left_behind"] = self.watch.left_behind
-        lost = [(gpu, text) for gpu, text in self.watch.lost.items() if gpu in self.used and not self.said_of(gpu)]
-        document["errors"][:0] = [{"where": "GPU %d" % gpu, "what": text} for gpu, text in lost]
+        errors = self.document["errors"]
+        reported = {error["where"] for error in errors}
+        lost = [("GPU %d" % gpu, text) for gpu, text in self.watch.lost.items() if gpu in self.used]
+        errors[:0] = [{"where": where, "what": text} for where, text in lost if where not in reported]
         for pid in self.watch.left_behind:
             self.wrong("program", "process %d does not end after SIGKILL: the host needs a power cycle" % pid)
-        if document["errors"]:
-            document["outcome"] = "failed" if self.could_run else "could not run"
-        return document
-
-    def wrong(self, where, what):
-        self.document["errors"].append({"where": where, "what": what})
+        return super().finished(seconds)
 
     def note(self, text):
         self.document["notes"].append(text)
@@ -99,31 +82,22 @@ class Examination:
         """Whether the errors contain that reason already, or will contain it for a lost GPU."""
         return reason in self.watch.lost.values() or any(reason in error["what"] for error in self.document["errors"])
 
-    def said_of(self, gpu):
-        return any(error["where"] == "GPU %d" % gpu for error in self.document["errors"])
-
     # --- libraries and GPUs
 
-    def warn_of_leftovers(self):
-        for setting in self.document["leftovers"]:
-            force = "it may affect this test" if setting["in_force"] else "it does not affect this test"
-            self.note("%s=%s in %s: %s" % (setting["name"], setting["value"], setting["where"], force))
-
-    def look(self):
+    def examine(self):
         """Finds the libraries and the GPUs; returns False if the test cannot continue."""
         document, options = self.document, self.options
         collective = not options.no_collective
-        nvml = self.one(step("nvml", "NVML", "nvml", [], timeout_s=60))
+        nvml = self.watch.run([step("nvml", "NVML", "nvml", [], timeout_s=60)])["nvml"]
+        if nvml and nvml["error"]:
+            self.note("NVML: %s" % nvml["error"])
         if nvml and "gpus" not in nvml:
-            self.note("NVML: %s" % nvml["error"])
             nvml = None
-        elif nvml and nvml["error"]:
-            self.note("NVML: %s" % nvml["error"])
         if nvml:
             document["versions"]["driver"] = document["versions"]["driver"] or nvml["driver"]
             document["counts"]["nvml"] = len(nvml["gpus"])
         wanted = [collective, collective and not options.quick]
-        cuda = self.one(step("look", "CUDA and the libraries", "look", wanted, timeout_s=120))
+        cuda = self.watch.run([step("look", "CUDA and the libraries", "look", wanted, timeout_s=120)])["look"]
         if "devices" not in cuda:
             self.wrong("libraries" if cuda.get("missing") else "CUDA", cuda["error"])
             self.could_run = cuda["outcome"] == "hang"
@@ -136,9 +110,6 @@ class Examination:
         self.lacking = cuda["lacking"]
         self.name_gpus(cuda["devices"], (nvml or {}).get("gpus", []))
         return self.make_pairs(cuda["peers"], (nvml or {}).get("pairs", []))
-
-    def one(self, only):
-        return self.watch.run([only])[only["id"]]
 
     def name_gpus(self, devices, of_nvml):
         """Adds every GPU of CUDA or NVML to the document, by the index of NVML and nvidia-smi, else by CUDA's."""
@@ -238,8 +209,7 @@ class Examination:
                 pair[tier] = self.result(key("pair", a, b) + " " + tier, answers.get(key(tier, a, b), refused))
 
     def in_rounds(self, tier, name, singles, ranks, timeout_s):
-        """The steps for {pair: step}: rounds of pairs that share no GPU. A round of one pair is that pair's own
-        steps."""
+        """The steps for {pair: step}: rounds of pairs that share no GPU. A round of one pair is its own steps."""
         if self.options.alone:
             return list(singles.values())
         steps, lone, rounds = [], [], nccl_rounds.rounds_of(list(singles))
@@ -275,8 +245,7 @@ class Examination:
         return (grant["link"] or grant["distance"], grant["cuda"], tuple(sorted([names[a] or "", names[b] or ""])))
 
     def merge(self, answers):
-        """Adds what was measured alone to the answers of the rounds; reports rounds that failed though each pair is
-        right."""
+        """Adds what was measured alone to the answers; reports a failed round whose pairs are all right."""
         for ident in [ident for ident in answers if ident.endswith(ALONE)]:
             alone, base = answers.pop(ident), ident[: -len(ALONE)]
             if alone["outcome"] != "not run":
@@ -329,16 +298,12 @@ class Examination:
             return {ident: not_run("no GPU works") for ident in idents}
         answers = self.watch.run(steps, settings, then=lambda answers: self.alone([singles], answers))
         self.merge(answers)
+        shm = self.document["shared_memory"]
         for answer in answers.values():
-            self.explain(answer)
+            if answer["outcome"] == "error" and shm and not shm["enough"]:  # a likely cause
+                answer["error"] += "; /dev/shm has %(free_mib)d of %(size_mib)d MiB free (docker: --shm-size=1g)" % shm
             answer.setdefault("ranks", ranks)
         return answers
-
-    def explain(self, answer):
-        """Adds a likely cause to an error of NCCL: too little free space in /dev/shm."""
-        shm = self.document["shared_memory"]
-        if answer["outcome"] == "error" and shm and not shm["enough"]:
-            answer["error"] += "; /dev/shm has %(free_mib)d of %(size_mib)d MiB free (docker: --shm-size=1g)" % shm
 
     def is_far(self, pair, answers):
         """Whether NCCL does not use P2P although CUDA grants it, as between host bridges."""

@@ -1,5 +1,4 @@
-"""Runs the steps of the test in child processes. A child that hangs is killed; a hang or a crash becomes the step's
-result."""
+"""Runs the steps in child processes. A child that hangs is killed; a hang or a crash becomes the step's result."""
 
 import contextlib
 import json
@@ -22,6 +21,10 @@ HURRY_S = 2  # quick test: limit of a step after the first hang, for four GPUs; 
 COULD_NOT_RUN = 2  # exit status
 AGAIN_S = 10  # after a hang in a round: time limit of each of its pairs alone; 64 MiB normally need less than 0.2 s
 HANGS = 2  # quick test: after this many pairs that hang in one kind of step, the others of that kind are not run
+UNITS = {  # of the values in lines of progress
+    "gb_s": "GB/s", "round_gb_s": "GB/s in its round", "busbw_gb_s": "GB/s bus bandwidth", "latency_us": "us",
+    "step_ms": "ms",
+}  # fmt: skip
 
 
 class Watch:
@@ -74,49 +77,47 @@ class Watch:
 
     def possible(self, todo, answers):
         """The steps that can still run; stores the answer of the others."""
-        reason = None
+        reason, kept = None, []
         if self.left_behind:
             reason = "process %d does not end after SIGKILL: a GPU is stuck in the kernel" % self.left_behind[-1]
         elif time.monotonic() >= self.deadline:
             reason = "the time limit of the test, %g s, is over" % self.options.timeout_s
-        left = []
         for step in todo:
             gone = [gpu for gpu in step["gpus"] if gpu in self.lost]
             if reason or (gone and not step["parts"]):
                 skip(step, reason or self.lost[gone[0]], answers)
                 continue
-            for part in step["parts"] if gone else ():
-                dead = [gpu for gpu in part["gpus"] if gpu in self.lost]
-                if dead:
-                    answers.setdefault(part["id"], not_run(self.lost[dead[0]]))
             if gone:
+                for part in step["parts"]:
+                    for gpu in [gpu for gpu in part["gpus"] if gpu in self.lost][:1]:
+                        answers.setdefault(part["id"], not_run(self.lost[gpu]))
                 step["parts"][:] = [part for part in step["parts"] if not set(part["gpus"]) & set(self.lost)]
                 step["gpus"][:] = sorted({gpu for part in step["parts"] for gpu in part["gpus"]})
             if gone and not step["parts"]:
                 answers[step["id"]] = not_run(self.lost[gone[0]])
-            else:
-                left.append(step)
-        for step in left:
+                continue
             if step["ranks"]:
                 step["ranks"][:] = [gpu for gpu in step["ranks"] if gpu not in self.lost]
-        return left
+            kept.append(step)
+        return kept
 
     def hurried(self, todo, answers):
-        """After a hang in the quick test: the steps that still run, with shorter limits; stores the answer of the
-        others."""
+        """After a hang in the quick test: the steps that still run, with shorter limits; stores the other answers."""
         if not (self.options.quick and self.hung):
             return todo
         hung = [ident for ident, answer in answers.items() if answer.get("outcome") == "hang" and not is_round(ident)]
-        hangs = [of_kind for of_kind, _ in {(kind(ident), ends(ident)) for ident in hung}]
-        left = []
+        # the kind of each pair that hangs, in whichever direction: "bytes 0-1" and "bytes 1-0" count once
+        words = (ident.partition(" ") for ident in hung)
+        hangs = [kind for kind, _ in {(kind, frozenset(ends.split("-"))) for kind, _, ends in words}]
+        kept = []
         for step in todo:
-            if hangs.count(kind(step["id"])) >= HANGS:
+            if hangs.count(step["id"].partition(" ")[0]) >= HANGS:
                 skip(step, "%d others hang, and this is the quick test" % HANGS, answers)
             else:
                 short = step["do"] in ("copy", "send", "all_reduce", "round")
                 limit_s = HURRY_S * max(1, len(step["ranks"]) / 4) if step["do"] == "all_reduce" else HURRY_S
-                left.append(dict(step, timeout_s=min(step["timeout_s"], limit_s)) if short else step)
-        return left
+                kept.append(dict(step, timeout_s=min(step["timeout_s"], limit_s)) if short else step)
+        return kept
 
     def after(self, failure, todo, answers):
         """The remaining steps after the first one failed; stores the answer of the others."""
@@ -130,28 +131,23 @@ class Watch:
             self.look_for_lost(ranks if connecting else gpus or ranks)
         if not connecting or set(ranks) & set(self.lost):
             answers[failed["id"]] = dict(failure, ranks=ranks, parts=[part["id"] for part in unanswered])
-            return self.each_alone(unanswered, failure) + todo[1:]
-        left = []
+            most_s = AGAIN_S if failure["outcome"] == "hang" else failed["timeout_s"]
+            return [dict(part, timeout_s=min(part["timeout_s"], most_s)) for part in unanswered] + todo[1:]
+        again = []
         for step in todo:  # NCCL could not connect all of these: connect each pair alone
             if step["ranks"] != ranks:
-                left.append(step)
+                again.append(step)
             elif step["do"] == "round":
                 answers[step["id"]] = dict(failure)
-                left += [part for part in step["parts"] if part["id"] not in answers]
+                again += [part for part in step["parts"] if part["id"] not in answers]
                 for part in step["parts"]:
                     part["ranks"][:] = part["gpus"]
             elif step["do"] != "send" or len(ranks) <= 2:
                 answers[step["id"]] = dict(failure, ranks=ranks)
             else:
-                left.append(step)
+                again.append(step)
                 step["ranks"][:] = step["gpus"]
-        return left
-
-    def each_alone(self, parts, failure):
-        """The steps for the pairs of a round that failed, with shorter limits if it did not end."""
-        if failure["outcome"] != "hang":
-            return parts
-        return [dict(part, timeout_s=min(part["timeout_s"], AGAIN_S)) for part in parts]
+        return again
 
     def look_for_lost(self, gpus):
         """After a failure: tests these GPUs and records in `lost` those that no longer work."""
@@ -169,13 +165,11 @@ class Watch:
     # --- one child
 
     def child_runs(self, steps, settings, more=None):
-        """Runs steps in one child, then those of `more`: (answers of the finished steps, failure of the next step or
-        None)."""
+        """Runs steps in one child, then those of `more`; returns the answers and the failure, if any."""
         self.runs += 1
         log = os.path.join(self.folder, "nccl.%d.log" % self.runs)
         job_path, said_path = log + ".job", log + ".said"
-        steps = list(steps)
-        job = {"steps": steps, "devices": self.devices, "log": log, "parent": os.getpid()}
+        job = {"steps": list(steps), "devices": self.devices, "log": log, "parent": os.getpid()}
         job.update(libraries=self.options.libraries, journal=self.options.journal)
         with open(job_path, "w") as file:
             json.dump(job, file)
@@ -183,24 +177,17 @@ class Watch:
         argv = [sys.executable, "-I", "-B", self.program, "--worker", job_path, str(write_end)]
         with open(said_path, "wb") as output:
             child = self.child = subprocess.Popen(
-                argv,
-                env=nccl_host.environment(os.environ, log, settings),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                pass_fds=(write_end,),
-                start_new_session=True,
-                cwd="/",
-            )
+                argv, env=nccl_host.environment(os.environ, log, settings), stdin=subprocess.PIPE, stdout=output,
+                stderr=output, pass_fds=(write_end,), start_new_session=True, cwd="/",
+            )  # fmt: skip
         os.close(write_end)
         try:
-            done, failure = self.listen(child, read_end, steps, log, said_path, more)
+            return self.listen(child, read_end, job["steps"], log, said_path, more)
         finally:
             with contextlib.suppress(OSError):
                 child.stdin.close()
             os.close(read_end)
             self.kill(child)
-        return done, failure
 
     def listen(self, child, read_end, steps, log, said_path, more):
         done, now, rest = {}, {"title": "the start of Python", "timeout_s": 60, "init": False}, b""
@@ -233,9 +220,11 @@ class Watch:
                     done[step["id"]] = value
                     self.tell(step, value, done, now, log)
                     if all(ident in done for ident in known):
-                        following = more(done) if more else []
+                        following = more(done) if more else []  # without more steps the child ends
                         known.update({step["id"]: step for step in following})
-                        self.send(child, following)
+                        with contextlib.suppress(OSError):  # it has ended, and that will be noticed
+                            child.stdin.write((json.dumps(following) + "\n").encode())
+                            child.stdin.flush()
                 else:
                     failure = {"ok": False, "outcome": "error", "error": message["error"]}
                     failure.update({key: message[key] for key in ("code", "init", "missing") if key in message})
@@ -244,12 +233,6 @@ class Watch:
                     self.journal(now["title"], "error")
                     return done, failure
                 since, warned = time.monotonic(), False
-
-    def send(self, child, steps):
-        """Sends further steps to a child that has done its own; without steps it ends."""
-        with contextlib.suppress(OSError):  # it has ended, and that will be noticed
-            child.stdin.write((json.dumps(steps) + "\n").encode())
-            child.stdin.flush()
 
     def tell(self, step, value, done, now, log):
         """Adds the transports to a step's answer, and reports it: on stderr and in the journal."""
@@ -339,8 +322,7 @@ def skip(step, reason, answers):
 
 
 def unfinished(step, answers):
-    """The parts of a failed round that may be its cause: without an answer, else without a speed. One direction
-    first."""
+    """The parts of a failed round that may be its cause: without an answer, else without a speed."""
     silent = [part for part in step["parts"] if part["id"] not in answers]
     right = [part for part in step["parts"] if part["id"] in answers and answers[part["id"]]["ok"]]
     causes = silent or [part for part in right if answers[part["id"]].get("round_gb_s") is None]
@@ -355,27 +337,16 @@ def is_round(ident):
     return ident.split(" ")[1:2] == ["round"]
 
 
-def kind(ident):
-    """The kind of a step: "bytes" for "bytes 0-1"."""
-    return ident.partition(" ")[0]
-
-
-def ends(ident):
-    """The GPUs of a step, in no order: of "bytes 0-1" and "bytes 1-0" the same."""
-    return frozenset(ident.partition(" ")[2].split("-"))
-
-
 def own_step(gpu, options):
     size = (4 if options.quick else 16) * nccl_steps.MIB
     return step("own", "GPU %d: its own memory" % gpu, "own %d" % gpu, [gpu, size], gpus=[gpu], timeout_s=90)
 
 
 def step(do, title, ident, arguments, gpus=(), ranks=None, timeout_s=30, parts=()):
-    """A step: calls Work.do_DO with `arguments`; it uses `gpus`. `ranks`: the list in `arguments` of GPUs that NCCL
-    connects.
+    """A step: calls Work.do_DO with `arguments`; it uses `gpus`.
 
-    `parts`: of a round, the steps that would do the same for each of its pairs alone. Each part has an answer of its
-    own.
+    `ranks`: the list in `arguments` of GPUs that NCCL connects. `parts`: of a round, the steps that would do the same
+    for each of its pairs alone; each has its own answer.
     """
     made = {"id": ident, "do": do, "title": title, "arguments": arguments, "gpus": list(gpus), "timeout_s": timeout_s}
     return dict(made, ranks=ranks, init_s=120, parts=list(parts))
@@ -386,31 +357,9 @@ def in_words(value):
     if not value or "outcome" not in value:
         return "done"
     parts = [value["outcome"]] + ([value["error"]] if value.get("error") else [])
-    for key, unit in (
-        ("gb_s", "GB/s"),
-        ("round_gb_s", "GB/s in its round"),
-        ("busbw_gb_s", "GB/s bus bandwidth"),
-        ("latency_us", "us"),
-        ("step_ms", "ms"),
-    ):
+    for key, unit in UNITS.items():
         if value.get(key) is not None:
             parts.append("%.4g %s" % (value[key], unit))
     parts += sorted({way["transport"] for way in value.get("ways", {}).values()})
     parts += value.get("words", [])
     return ", ".join(parts)
-
-
-def carried_out(work, watch):
-    """Runs a work to its end, or to a signal, prints its document, and returns the exit status."""
-    began = time.monotonic()
-    nccl_host.on_signals(nccl_host.interrupt)
-    try:
-        work.run()
-    except nccl_host.Interrupted as error:
-        work.wrong("program", "interrupted by %s; the rest was not run" % error)
-    finally:
-        nccl_host.on_signals(signal.SIG_IGN)
-        watch.close()
-    document = work.finished(time.monotonic() - began)
-    print(json.dumps(document), flush=True)
-    return {"ok": 0, "failed": 1}.get(document["outcome"], COULD_NOT_RUN)

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""One end of the link between two nodes: how many bits a second TCP carries in each direction, and how long a byte
-takes there and back.
+"""One end of the link between two nodes: the speed of TCP in each direction, and the round trip of a byte.
 
     node_link.py listen  --run ID --address 10.0.0.1 --peer 10.0.0.2 --port 29400
     node_link.py connect --run ID --address 10.0.0.2 --peer 10.0.0.1 --port 29400
@@ -10,9 +9,8 @@ say the id of the run; what else connects is closed. First the connecting end se
 the listening end. Each end counts what it receives, after a quarter of a second in which the streams reach their speed.
 Bytes are zeros and are thrown away. Python 3.8.
 
-    {"schema": 1, "role": "listen" | "connect", "address", "peer", "port", "streams", "stage", "received": {"bytes",
-    "seconds", "gbit_s"} | null,
-     "rtt_us", "moved": {interface: bytes}, "error"}
+    {"schema": 1, "role": "listen" | "connect", "address", "peer", "port", "streams", "stage",
+     "received": {"bytes", "seconds", "gbit_s"} | null, "rtt_us", "moved": {interface: bytes}, "error"}
 
 stage: the last one that began: start, connect, answer, send, receive, done. moved: what each interface of this host
 carried meanwhile, both directions together, where that is more than a twentieth of all. The program ends after
@@ -142,9 +140,9 @@ class End:
                 link, (address, _) = door.accept()
             except socket.timeout:
                 many = (
-                    "no connection"
-                    if not by_number
-                    else "%d of %d connections" % (len(by_number), self.options.streams + 1)
+                    "%d of %d connections" % (len(by_number), self.options.streams + 1)
+                    if by_number
+                    else "no connection"
                 )
                 raise Failed("%s from %s within %g s" % (many, self.options.peer, self.options.connect_s)) from None
             number = self.number_of(link) if address == self.options.peer else None
@@ -241,8 +239,7 @@ class End:
             raise wrong[0]
 
     def receive(self, streams):
-        """Counts what comes on all streams, from the end of the warm-up to the end of the seconds, and drains the
-        rest."""
+        """Counts the bytes of all streams, from the end of the warm-up to the end of the seconds; reads the rest."""
         self.found["stage"] = "receive"
         began, _, _ = select.select(streams, [], [], self.left_s())
         if not began:
@@ -293,8 +290,7 @@ def together(work, links):
 
 
 def end_alone(options):
-    """Ends the program after its time limit, or when nobody watches it any more. Its own limits come first; this one is
-    for what hangs."""
+    """Ends a program that hangs: after its time limit, or when nobody watches it any more."""
     deadline = time.monotonic() + options.timeout_s + 5
     while time.monotonic() < deadline:
         time.sleep(1)

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Record the GPUs of this machine, its supplies and its kernel log into a journal that a reset of the machine does not
-lose.
+"""Records the GPUs of this machine, its supplies and its kernel log into a journal that a reset does not lose.
 
     recorder.py --folder DIR --limit-s N [--hz 10]
 
@@ -13,22 +12,20 @@ Every line has "t", the wall clock in seconds since 1970, and "m", the monotonic
 change "m".
 
     {"schema": 1, "boot_id": "...", "started": "2026-11-22T14:00:00Z", "utc_offset_s": 3600, "hz": 10, "limit_s": 600,
-     "power": "instant", "nvml": null, "gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...", "name": "Tesla
-     V100",
-     "limit_w": 300.0, "power": "instant"}]}      the first line; power: "instant", or "average over 1 s" (Ampere and
-     newer
-                                                  without an instant reading); nvml: why there are no GPUs
-    {"t": 1.2, "m": 1.2, "g": [[290.1, 1530, 877, 61, null, 4], "hung", "lost", null]}    each tick: W, MHz, MHz, C, C,
-    reasons
+     "power": "instant", "nvml": null, "gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...",
+     "name": "Tesla V100", "limit_w": 300.0, "power": "instant"}]}                        the first line
+    {"t": 1.2, "m": 1.2, "g": [[290.1, 1530, 877, 61, null, 4], "hung", "lost", null]}    each tick
     {"t": 1.2, "m": 1.2, "limits": [300.0, 300.0, null, null]}                            when a power limit changed, W
-    {"t": 1.2, "m": 1.2, "ipmi": {"12V": 11.9, "rails": {}, "fans": {}, "psu": {}, "temps": {}}, "from": "ipmi"}     or
-    "hwmon" {"t": 1.2, "m": 1.2, "ipmi": "hung"}
+    {"t": 1.2, "m": 1.2, "ipmi": {"12V": 11.9, "rails": {}, "fans": {}, "psu": {}, "temps": {}}, "from": "ipmi"}
+    {"t": 1.2, "m": 1.2, "ipmi": "hung"}
     {"t": 1.2, "m": 1.2, "xid": ["0000:06:00.0", 79], "text": "..."}
     {"t": 1.2, "m": 1.2, "dropped": 12}           lines that were lost because the disk did not answer for a minute
     {"t": 1.2, "m": 1.2, "end": "stop"}           or limit, signal, idle, disk (too little room)
 
-"hung": the GPU has not answered for 2 s; "lost": NVML says that it is lost; null: it has not answered for this tick. A
-GPU's sample of a tick is the one with the highest power since the tick before.
+power: "instant", or "average over 1 s" (Ampere and newer without an instant reading); nvml: why there are no GPUs;
+from: "ipmi" or "hwmon". A sample is [W, MHz of the cores, MHz of the memory, C, C of the memory, reasons], the one with
+the highest power since the tick before. "hung": the GPU has not answered for 2 s; "lost": NVML says that it is lost;
+null: it has not answered for this tick.
 
 Samples are written and synced twice a second, an Xid at once. A journal of 32 MB becomes samples.1.jsonl, which
 replaces the one before, and a new one begins with the same first line: so the newest 32 to 64 MB are kept. Below 200 MB
@@ -63,9 +60,7 @@ SYNC_S = 0.4  # the journal is on the disk after so long, and the time that the 
 MOST_BYTES = 32 << 20  # of one of the two files of the journal
 LEAST_FREE_MIB = 200
 FREE_EVERY_S = 5
-WAITING_LINES = (
-    2000  # what is kept in memory while the disk does not answer: more than a minute with 20 samples a second
-)
+WAITING_LINES = 2000  # kept in memory while the disk does not answer: more than a minute with 20 samples a second
 RESERVE_BYTES = 64 << 10  # given back when the disk is full, so that the last line has room
 HUNG_S = 2.0
 START_S = 30  # how long the driver may take to answer at the beginning
@@ -76,6 +71,7 @@ MOST_SENSORS, LONGEST_NAME, MOST_XIDS = 64, 32, 500
 POWER_INSTANT, MEMORY_TEMPERATURE = 186, 82  # numbers of NVML's fields
 GONE = {15, 16}  # NVML: the GPU is lost, or needs a reset
 INSTANT, AVERAGE = "instant", "average over 1 s"
+GROUPS = {"Volts": "rails", "RPM": "fans", "degrees C": "temps"}  # of sensors, by ipmitool's unit
 
 
 # --- the GPUs
@@ -86,7 +82,7 @@ def text(value):
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def asked(name, *arguments):
+def ask(name, *arguments):
     """The answer of a function of NVML; None where it has none. Raises NVMLError for a lost GPU."""
     try:
         return getattr(pynvml, name)(*arguments)
@@ -98,54 +94,52 @@ def asked(name, *arguments):
         return None
 
 
-def milli(value):
+def watts(value):
     return None if value is None else round(value / 1000.0, 1)
 
 
 def fields(handle, numbers):
     """The values of fields, None for one that this GPU or driver does not have."""
-    answers = asked("nvmlDeviceGetFieldValues", handle, list(numbers))
+    answers = ask("nvmlDeviceGetFieldValues", handle, list(numbers))
     if answers is None:
         return [None] * len(numbers)
     return [answer.value.uiVal if answer.nvmlReturn == 0 else None for answer in answers]
 
 
 def sample(handle):
-    """[W, MHz of the cores, MHz of the memory, C, C of the memory, reasons for a lower clock]; "lost" for a GPU that is
-    lost."""
+    """[W, MHz of the cores, MHz of the memory, C, C of the memory, reasons for a low clock]; "lost" for a lost GPU."""
     try:
         power_mw, memory_c = fields(handle, (POWER_INSTANT, MEMORY_TEMPERATURE))
         if power_mw is None:
-            power_mw = asked("nvmlDeviceGetPowerUsage", handle)
+            power_mw = ask("nvmlDeviceGetPowerUsage", handle)
         return [
-            milli(power_mw),
-            asked("nvmlDeviceGetClockInfo", handle, 1),
-            asked("nvmlDeviceGetClockInfo", handle, 2),
-            asked("nvmlDeviceGetTemperature", handle, 0),
+            watts(power_mw),
+            ask("nvmlDeviceGetClockInfo", handle, 1),
+            ask("nvmlDeviceGetClockInfo", handle, 2),
+            ask("nvmlDeviceGetTemperature", handle, 0),
             memory_c,
-            asked("nvmlDeviceGetCurrentClocksThrottleReasons", handle),
+            ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle),
         ]
     except pynvml.NVMLError:
         return "lost"
 
 
 def kind_of_power(handle):
-    """Whether `sample` has the power of the moment. nvml.h: from Ampere on but for the A100 the usual reading is an
-    average."""
+    """What the power of `sample` is. nvml.h: from Ampere on, without the A100, the usual reading is an average."""
     if fields(handle, (POWER_INSTANT,))[0] is not None:
         return INSTANT
-    capability = asked("nvmlDeviceGetCudaComputeCapability", handle)
+    capability = ask("nvmlDeviceGetCudaComputeCapability", handle)
     return AVERAGE if capability and tuple(capability) > (8, 0) else INSTANT
 
 
-def described(index):
-    """NVML's handle of a GPU, and what the first line says of it."""
+def description(index):
+    """NVML's handle of a GPU, and the first line's entry for it."""
     gpu = {"index": index, "bus_id": None, "uuid": None, "name": None, "limit_w": None, "power": INSTANT}
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         gpu["bus_id"] = text(pynvml.nvmlDeviceGetPciInfo(handle).busId)[-12:].lower()
         gpu["uuid"], gpu["name"] = text(pynvml.nvmlDeviceGetUUID(handle)), text(pynvml.nvmlDeviceGetName(handle))
-        gpu["limit_w"] = milli(asked("nvmlDeviceGetPowerManagementLimit", handle))
+        gpu["limit_w"] = watts(ask("nvmlDeviceGetPowerManagementLimit", handle))
         gpu["power"] = kind_of_power(handle)
         return handle, gpu
     except pynvml.NVMLError:
@@ -153,25 +147,22 @@ def described(index):
 
 
 def open_gpus(within_s=START_S):
-    """The handles and descriptions of all GPUs, and why there are none. A driver that does not answer is not waited
-    for."""
-    found = {}
+    """The handles and descriptions of all GPUs, and why there are none. Does not wait for a driver that hangs."""
+    result = [[], "the driver has not answered for %g s" % within_s]
 
-    def ask():
+    def read():
         try:
             pynvml.nvmlInit()
-            found["gpus"] = [described(index) for index in range(pynvml.nvmlDeviceGetCount())]
+            result[:] = [description(index) for index in range(pynvml.nvmlDeviceGetCount())], None
         except pynvml.NVMLError as error:
-            found["why"] = str(text(str(error)))
+            result[1] = str(text(str(error)))
 
     if pynvml is None:
         return [], "there is no pynvml.py beside the program"
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(within_s)
-    if "gpus" in found:
-        return found["gpus"], None
-    return [], found.get("why", "the driver has not answered for %g s" % within_s)
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(within_s)
+    return tuple(result)
 
 
 class Gpu(threading.Thread):
@@ -187,17 +178,17 @@ class Gpu(threading.Thread):
         limit_at = 0.0
         while not self.ended:
             self.asking_since = now = time.monotonic()
-            found = "lost" if self.handle is None else self.read()
-            if now >= limit_at and found != "lost":
+            new = "lost" if self.handle is None else self.read()
+            if now >= limit_at and new != "lost":
                 limit_at = now + LIMITS_EVERY_S
                 try:
-                    self.limit_w = milli(asked("nvmlDeviceGetPowerManagementLimit", self.handle))
+                    self.limit_w = watts(ask("nvmlDeviceGetPowerManagementLimit", self.handle))
                 except pynvml.NVMLError:
-                    found = "lost"
+                    new = "lost"
             with self.lock:
                 self.asking_since = None
-                if not isinstance(self.best, list) or (found != "lost" and (found[0] or 0) >= (self.best[0] or 0)):
-                    self.best = found
+                if not isinstance(self.best, list) or (new != "lost" and (new[0] or 0) >= (self.best[0] or 0)):
+                    self.best = new
             done = time.monotonic()
             time.sleep(self.began + math.ceil((done - self.began) / self.period_s) * self.period_s - done)
 
@@ -208,18 +199,17 @@ class Gpu(threading.Thread):
     def take(self):
         """The sample with the highest power since the last call; "hung", "lost", or None without a sample."""
         with self.lock:
-            found, self.best = self.best, None
-            if found is None and self.asking_since and time.monotonic() - self.asking_since > HUNG_S:
+            best, self.best = self.best, None
+            if best is None and self.asking_since and time.monotonic() - self.asking_since > HUNG_S:
                 return "hung"
-            return found
+            return best
 
 
 # --- supplies, voltages and fans
 
 
 class Program:
-    """Runs a program with a time limit. One that cannot be killed is not waited for, and not run again while it is
-    there."""
+    """Runs a program with a time limit. While a process cannot be killed, no other is started."""
 
     def __init__(self):
         self.stuck = None
@@ -259,21 +249,18 @@ def number(word):
 
 
 def of_ipmi(csv):
-    """The readings in the output of `ipmitool -c sdr elist`: NAME,VALUE,UNIT,STATE,... of a sensor with a number, else
-    NAME,ID,STATE,ENTITY,WORDS."""
+    """The readings in the output of `ipmitool -c sdr elist`.
+
+    A line is NAME,VALUE,UNIT,STATE,... of a sensor with a number, otherwise NAME,ID,STATE,ENTITY,WORDS.
+    """
     read = {"rails": {}, "fans": {}, "psu": {}, "temps": {}}
     for line in csv.splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) < 3:
             continue
-        name, value = words[0][:LONGEST_NAME], number(words[1])
-        unit = words[2]
-        if value is not None and unit == "Volts":
-            put(read["rails"], name, value)
-        elif value is not None and unit == "RPM":
-            put(read["fans"], name, value)
-        elif value is not None and unit == "degrees C":
-            put(read["temps"], name, value)
+        name, value, unit = words[0][:LONGEST_NAME], number(words[1]), words[2]
+        if value is not None and unit in GROUPS:
+            put(read[GROUPS[unit]], name, value)
         elif value is not None and unit in ("Watts", "Amps"):
             put(read["psu"], "%s %s" % (name, unit[0]), value)
         elif re.match(r"(?i)ps|power supply", name) and len(words) > 4:
@@ -322,8 +309,7 @@ def content(path):
 
 
 class Sensors(threading.Thread):
-    """Reads supplies and fans at their own pace: the 12 V rail each second, all each five, or as fast as they
-    answer."""
+    """Reads supplies and fans: the 12 V rail each second, all each five seconds, or as fast as they answer."""
 
     def __init__(self, journal, scratch, voltage_every_s=VOLTAGE_EVERY_S, all_every_s=SENSORS_EVERY_S):
         super().__init__(daemon=True)
@@ -416,22 +402,23 @@ class KernelLog(threading.Thread):
             return ""
 
     def run(self):
-        while not self.ended:
+        while not self.ended and self.found < MOST_XIDS:
             try:
-                ready = select.select([self.log], [], [], 1)[0]
-                record = self.record() if ready else None
-                while record is not None and self.found < MOST_XIDS:
-                    found = xid_of(record)
-                    if found:
-                        self.found += 1
-                        self.journal.add({"xid": [found[0], found[1]], "text": found[2]}, urgent=True)
-                    record = self.record()
+                if select.select([self.log], [], [], 1)[0]:
+                    self.read_all()
+                    time.sleep(0.02)  # a log that is always ready does not take a whole processor
             except OSError:
                 return
-            if ready and record is None:
-                time.sleep(0.02)  # a log that is always ready does not take a whole processor
-            if self.found >= MOST_XIDS:
-                return
+
+    def read_all(self):
+        """Adds the Xids of all records that are there to the journal. Raises OSError."""
+        record = self.record()
+        while record is not None and self.found < MOST_XIDS:
+            xid = xid_of(record)
+            if xid:
+                self.found += 1
+                self.journal.add({"xid": [xid[0], xid[1]], "text": xid[2]}, urgent=True)
+            record = self.record()
 
 
 # --- the journal
@@ -556,35 +543,30 @@ class Recorder:
     """One recording: starts the threads, writes a line for each tick, and ends in time."""
 
     def __init__(self, options):
-        self.options, self.signalled = options, False
+        self.options, self.signalled, self.touched, self.touched_at = options, False, None, time.monotonic()
         self.period_s = 1.0 / options.hz
-        found, why = open_gpus()
+        gpus, why = open_gpus()
         self.began = time.monotonic()
-        self.gpus = [Gpu(handle, gpu["limit_w"], self.began, self.period_s) for handle, gpu in found]
-        described_gpus = [gpu for _, gpu in found]
-        kinds = [gpu["power"] for gpu in described_gpus]
-        self.journal = Journal(
-            options.folder,
-            {
-                "schema": 1,
-                "boot_id": content(ROOT + "/proc/sys/kernel/random/boot_id"),
-                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "utc_offset_s": time.localtime().tm_gmtoff,
-                "hz": options.hz,
-                "limit_s": options.limit_s,
-                "power": AVERAGE if AVERAGE in kinds else INSTANT,
-                "nvml": why and why[:200],
-                "gpus": described_gpus,
-            },
-            options.least_free_mib,
-        )
-
-    def on_signal(self, _signal, _frame):
-        self.signalled = True
+        self.gpus = [Gpu(handle, gpu["limit_w"], self.began, self.period_s) for handle, gpu in gpus]
+        header = {
+            "schema": 1,
+            "boot_id": content(ROOT + "/proc/sys/kernel/random/boot_id"),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "utc_offset_s": time.localtime().tm_gmtoff,
+            "hz": options.hz,
+            "limit_s": options.limit_s,
+            "power": AVERAGE if AVERAGE in [gpu["power"] for _, gpu in gpus] else INSTANT,
+            "nvml": why and why[:200],
+            "gpus": [gpu for _, gpu in gpus],
+        }
+        self.journal = Journal(options.folder, header, options.least_free_mib)
 
     def run(self):
+        def note(_signal, _frame):
+            self.signalled = True
+
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(each, self.on_signal)
+            signal.signal(each, note)
         threads = [*self.gpus, Sensors(self.journal, os.path.dirname(os.path.abspath(__file__)))]
         with contextlib.suppress(OSError):  # without /dev/kmsg there are no Xids; the samples go on
             threads.append(KernelLog(self.journal))
@@ -605,10 +587,9 @@ class Recorder:
                 return reason
             if self.gpus:
                 self.journal.add({"g": [gpu.take() for gpu in self.gpus]}, now=now)
-            seen = [gpu.limit_w for gpu in self.gpus]
-            if seen != limits:
-                limits = seen
-                self.journal.add({"limits": seen}, now=now)
+            if limits != [gpu.limit_w for gpu in self.gpus]:
+                limits = [gpu.limit_w for gpu in self.gpus]
+                self.journal.add({"limits": limits}, now=now)
 
     def reason_to_end(self):
         if self.journal.failed.is_set():
@@ -627,24 +608,18 @@ class Recorder:
             touched = os.stat(os.path.join(self.options.folder, "alive")).st_mtime_ns
         except OSError:
             touched = None
-        if getattr(self, "touched", (None, 0.0))[0] != touched or not hasattr(self, "touched"):
-            self.touched = (touched, time.monotonic())
-        return time.monotonic() - self.touched[1]
+        if self.touched != touched:
+            self.touched, self.touched_at = touched, time.monotonic()
+        return time.monotonic() - self.touched_at
 
 
 def options_of(words):
-    parser = argparse.ArgumentParser(
-        prog="recorder.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True, metavar="DIR", help="an empty folder that only root can enter")
     parser.add_argument("--limit-s", type=int, required=True, help="it ends after so many seconds")
     parser.add_argument("--hz", type=float, default=10, help="samples a second, 1 to 50 (10)")
-    parser.add_argument(
-        "--idle-s", type=float, default=0, help="it ends when DIR/alive was not touched for so long (0: never)"
-    )
-    parser.add_argument(
-        "--least-free-mib", type=int, default=LEAST_FREE_MIB, help="it stops below this free space (200)"
-    )
+    parser.add_argument("--idle-s", type=float, default=0, help="it ends after so long without a touch of DIR/alive")
+    parser.add_argument("--least-free-mib", type=int, default=LEAST_FREE_MIB, help="it stops below this space (200)")
     options = parser.parse_args(words)
     if not 0 < options.limit_s <= 7 * 86400:
         parser.error("--limit-s is 1 to 604800")

@@ -1,27 +1,18 @@
-"""What NVML and the kernel log say while stress.py runs: samples of each GPU in a thread of its own, counters, and
-Xids.
+"""What NVML, the kernel log and the supplies say while stress.py runs, read with the recorder's own functions.
 
-A GPU that does not answer does not stop the others. Needs pynvml.py of nvidia-ml-py beside this file; without it there
-are no samples and no counters.
+A GPU that does not answer does not stop the others. Without pynvml.py of nvidia-ml-py beside this file there are no
+samples and no counters of GPUs.
 """
 
 import contextlib
-import os
-import re
 import threading
 import time
 
-try:
-    import pynvml
-except ImportError:
-    pynvml = None
+import recorder
 
 SAMPLE_S = 0.1
 MOST_SAMPLES = 20000  # of a GPU and phase; when there are more, every second one is left out
 SILENT_S = 5  # a reading that takes longer does not end
-MOST_XIDS = 100
-LOST = 15  # NVML_ERROR_GPU_IS_LOST
-POWER_INSTANT, MEMORY_TEMPERATURE = 186, 82  # fields of nvmlDeviceGetFieldValues
 SLOWDOWN, MEMORY_MOST = 1, 2  # thresholds of nvmlDeviceGetTemperatureThreshold
 REASONS = {  # bits of nvmlDeviceGetCurrentClocksThrottleReasons, without idle (0x1)
     0x2: "application clocks",
@@ -32,51 +23,15 @@ REASONS = {  # bits of nvmlDeviceGetCurrentClocksThrottleReasons, without idle (
     0x40: "heat, by the hardware",
     0x80: "power brake",
 }
-XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{7,20})\): (\d{1,4})(.{0,200})")
-
-
-def ask(name, *arguments):
-    """The answer of a function of pynvml; None where the GPU or the driver does not have it. Raises the error of a lost
-    GPU."""
-    try:
-        value = getattr(pynvml, name)(*arguments)
-    except AttributeError:
-        return None
-    except pynvml.NVMLError as error:
-        if error.value == LOST:
-            raise
-        return None
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def field(handle, number):
-    """The value of a field as an integer; None where the GPU or the driver does not have it."""
-    answers = ask("nvmlDeviceGetFieldValues", handle, [number])
-    if not answers or answers[0].nvmlReturn != 0:
-        return None
-    value = answers[0].value
-    return {1: value.uiVal, 2: value.ulVal, 3: value.ullVal}.get(answers[0].valueType)
-
-
-class Sample:
-    """One reading of a GPU; None: not reported."""
-
-    __slots__ = ("at", "core_c", "memory_c", "memory_mhz", "power_w", "reasons", "sm_mhz")
-
-    def __init__(self, handle):
-        self.at = time.monotonic()
-        power_mw = field(handle, POWER_INSTANT)
-        power_mw = ask("nvmlDeviceGetPowerUsage", handle) if power_mw is None else power_mw
-        self.power_w = None if power_mw is None else power_mw / 1000.0
-        self.sm_mhz = ask("nvmlDeviceGetClockInfo", handle, 1)
-        self.memory_mhz = ask("nvmlDeviceGetClockInfo", handle, 2)
-        self.core_c = ask("nvmlDeviceGetTemperature", handle, 0)
-        self.memory_c = field(handle, MEMORY_TEMPERATURE) or None
-        self.reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+POWER, SM_MHZ, MEMORY_MHZ, CORE_C, MEMORY_C, BITS = range(6)  # the places in a sample of the recorder
+MOST_SUPPLIES, LONGEST_NAME = 32, 120
 
 
 class Gpu(threading.Thread):
-    """Reads one GPU until `stop`. `lost`: when it was lost, by time.monotonic(); None while it answers."""
+    """Reads one GPU until `ended`. `lost`: when it was lost, by time.monotonic(); None while it answers.
+
+    `samples`: pairs of a time and a sample as in recorder.py.
+    """
 
     def __init__(self, handle):
         super().__init__(daemon=True)
@@ -84,13 +39,12 @@ class Gpu(threading.Thread):
 
     def run(self):
         while not self.ended:
-            try:
-                sample = Sample(self.handle)
-            except pynvml.NVMLError:
+            at, sample = time.monotonic(), recorder.sample(self.handle)
+            if sample == "lost":
                 self.lost = self.lost or time.monotonic()
                 return
             self.returned = time.monotonic()
-            self.samples.append(sample)
+            self.samples.append((at, sample))
             if len(self.samples) > MOST_SAMPLES:
                 self.samples = self.samples[::2]
             time.sleep(SAMPLE_S)
@@ -101,10 +55,10 @@ class Gpu(threading.Thread):
 
 
 class Sensors:
-    """The sensors and counters of GPUs, by CUDA's number; without pynvml.py, or without an answer of NVML, of none."""
+    """The sensors and counters of GPUs, by CUDA's number; of no GPU without pynvml.py, or without an answer of NVML."""
 
     def __init__(self, bus_ids):
-        self.gpus, self.bus_ids = {}, bus_ids
+        self.gpus, pynvml = {}, recorder.pynvml
         if pynvml is None:
             return
         with contextlib.suppress(pynvml.NVMLError):
@@ -131,107 +85,135 @@ class Sensors:
     def limits(self, number):
         """The limits of a GPU that do not change while it works; None: not reported."""
         gpu = self.gpus.get(number)
-        if gpu is None:
-            return {"power_limit_w": None, "sm_most_mhz": None, "slowdown_c": None, "memory_most_c": None}
-        limit_mw = self.safely("nvmlDeviceGetEnforcedPowerLimit", gpu.handle)
         return {
-            "power_limit_w": None if limit_mw is None else limit_mw / 1000.0,
-            "sm_most_mhz": self.safely("nvmlDeviceGetMaxClockInfo", gpu.handle, 1),
-            "slowdown_c": self.safely("nvmlDeviceGetTemperatureThreshold", gpu.handle, SLOWDOWN),
-            "memory_most_c": self.safely("nvmlDeviceGetTemperatureThreshold", gpu.handle, MEMORY_MOST),
+            "power_limit_w": recorder.watts(answer(gpu, "nvmlDeviceGetEnforcedPowerLimit")),
+            "sm_most_mhz": answer(gpu, "nvmlDeviceGetMaxClockInfo", 1),
+            "slowdown_c": answer(gpu, "nvmlDeviceGetTemperatureThreshold", SLOWDOWN),
+            "memory_most_c": answer(gpu, "nvmlDeviceGetTemperatureThreshold", MEMORY_MOST),
         }
 
     def counters(self, number):
-        """The counters of a GPU: replays of its PCIe link, and memory errors since the driver was loaded; None: not
-        reported."""
+        """Replays of the PCIe link of a GPU, and memory errors since the driver was loaded; None: not reported."""
         gpu = self.gpus.get(number)
-        if gpu is None or gpu.lost or gpu.silent():
-            return {"pcie_replays": None, "ecc_corrected": None, "ecc_uncorrected": None}
+        gpu = None if gpu is None or gpu.lost or gpu.silent() else gpu
         return {
-            "pcie_replays": self.safely("nvmlDeviceGetPcieReplayCounter", gpu.handle),
-            "ecc_corrected": self.safely("nvmlDeviceGetTotalEccErrors", gpu.handle, 0, 0),
-            "ecc_uncorrected": self.safely("nvmlDeviceGetTotalEccErrors", gpu.handle, 1, 0),
+            "pcie_replays": answer(gpu, "nvmlDeviceGetPcieReplayCounter"),
+            "ecc_corrected": answer(gpu, "nvmlDeviceGetTotalEccErrors", 0, 0),
+            "ecc_uncorrected": answer(gpu, "nvmlDeviceGetTotalEccErrors", 1, 0),
         }
-
-    def safely(self, name, *arguments):
-        try:
-            return ask(name, *arguments)
-        except pynvml.NVMLError:
-            return None
 
     def between(self, number, start, end):
         """A summary of the samples of a GPU in a span of time.monotonic()."""
         gpu = self.gpus.get(number)
-        return summary([one for one in gpu.samples if start <= one.at <= end] if gpu else [])
+        return summary([sample for at, sample in gpu.samples if start <= at <= end] if gpu else [])
 
     def lost(self):
         """When each GPU was lost or fell silent, by number."""
-        found = {number: gpu.lost or gpu.silent() for number, gpu in self.gpus.items()}
-        return {number: at for number, at in found.items() if at is not None}
+        times = {number: gpu.lost or gpu.silent() for number, gpu in self.gpus.items()}
+        return {number: at for number, at in times.items() if at is not None}
 
 
-def summary(samples):
-    """Means and maxima of samples; None where no sample has a value. "reasons": their shares of the samples."""
-    made = {"samples": len(samples)}
-    for name, choose in (
-        ("power_w", (("mean", mean), ("max", max))),
-        ("sm_mhz", (("mean", mean), ("min", min))),
-        ("memory_mhz", (("mean", mean),)),
-        ("core_c", (("max", max),)),
-        ("memory_c", (("max", max),)),
-    ):
-        values = [value for value in (getattr(one, name) for one in samples) if value is not None]
-        stem, _, unit = name.rpartition("_")
-        for word, function in choose:
-            made["%s_%s_%s" % (stem, word, unit)] = round(function(values), 1) if values else None
-    known = [one.reasons for one in samples if one.reasons is not None]
-    shares = {name: sum(bool(bits & bit) for bits in known) for bit, name in REASONS.items()}
-    made["reasons"] = {name: round(count / len(known), 3) for name, count in shares.items() if count}
-    return made
+def answer(gpu, name, *arguments):
+    """NVML's answer for a GPU; None without one, and without the GPU."""
+    if gpu is None:
+        return None
+    try:
+        return recorder.ask(name, gpu.handle, *arguments)
+    except recorder.pynvml.NVMLError:
+        return None
 
 
 def mean(values):
     return sum(values) / len(values)
 
 
-class KernelLog(threading.Thread):
+KEYS = {  # of a summary: the place in a sample, and what is made of the values
+    "power_mean_w": (POWER, mean),
+    "power_max_w": (POWER, max),
+    "sm_mean_mhz": (SM_MHZ, mean),
+    "sm_min_mhz": (SM_MHZ, min),
+    "memory_mean_mhz": (MEMORY_MHZ, mean),
+    "core_max_c": (CORE_C, max),
+    "memory_max_c": (MEMORY_C, max),
+}
+
+
+def summary(samples):
+    """Means and maxima of samples; None where no sample has a value. "reasons": their shares of the samples."""
+    made = {"samples": len(samples)}
+    for key, (place, function) in KEYS.items():
+        values = [sample[place] for sample in samples if sample[place] is not None]
+        if place == MEMORY_C:
+            values = [value for value in values if value]  # 0: not reported
+        made[key] = round(function(values), 1) if values else None
+    known = [sample[BITS] for sample in samples if sample[BITS] is not None]
+    shares = {name: sum(bool(bits & bit) for bits in known) for bit, name in REASONS.items()}
+    made["reasons"] = {name: round(count / len(known), 3) for name, count in shares.items() if count}
+    return made
+
+
+class KernelLog:
     """Follows the kernel log for Xids until `stop`. `found`: (time.monotonic(), bus id, code, text) of each."""
 
-    def __init__(self, path="/dev/kmsg"):
-        super().__init__(daemon=True)
-        self.path, self.found, self.ended, self.file = path, [], False, None
+    def __init__(self):
+        self.found, self.reader = [], None
         with contextlib.suppress(OSError):
-            self.file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            os.lseek(self.file, 0, os.SEEK_END)
+            self.reader = recorder.KernelLog(self)
 
-    def run(self):
-        while self.file is not None and not self.ended:
-            if not self.read():
-                time.sleep(0.2)
+    def start(self):
+        if self.reader:
+            self.reader.start()
 
-    def read(self):
-        """Reads one record; whether there was one."""
-        try:
-            record = os.read(self.file, 8192).decode(errors="replace")
-        except BrokenPipeError:  # records were overwritten; the next read has the oldest one left
-            return True
-        except OSError:
-            return False
-        match = XID.search(record.partition(";")[2])
-        if match and len(self.found) < MOST_XIDS:
-            self.found.append((time.monotonic(), match.group(1), int(match.group(2)), match.group(0)))
-        return bool(record)
+    def add(self, line, **_):
+        """Takes an Xid from the reader, as a line of the recorder's journal."""
+        self.found.append((time.monotonic(), *line["xid"], line["text"]))
 
     def stop(self):
-        """Reads what is left, and ends."""
-        if self.file is None:
+        """Reads the rest of the log, and ends."""
+        if self.reader:
+            self.reader.ended = True
+            if self.reader.ident is not None:
+                self.reader.join(2)
+            with contextlib.suppress(OSError):
+                self.reader.read_all()
+
+
+class Supplies:
+    """Reads supplies in a thread: the lowest 12 V rail, and the power of each supply at the highest load of all."""
+
+    def __init__(self, scratch, began):
+        self.began, self.lock = began, threading.Lock()
+        self.lowest, self.watts, self.words, self.source = None, {}, {}, None
+        self.thread = recorder.Sensors(self, scratch)
+
+    def add(self, line):
+        """Takes a reading from the thread, as a line of the recorder's journal."""
+        read = line.get("ipmi")
+        if not isinstance(read, dict):
             return
-        self.ended = True
-        if self.ident is not None:
-            self.join(2)
-        if not self.is_alive():
-            for _ in range(10000):
-                if not self.read():
-                    break
-            os.close(self.file)
-            self.file = None
+        with self.lock:
+            self.source = line.get("from") or self.source
+            volts = read.get("12V")
+            if volts is not None and (self.lowest is None or volts < self.lowest[0]):
+                self.lowest = (volts, time.monotonic())
+            supplies = read.get("psu") or {}
+            numbers = {name: value for name, value in supplies.items() if not isinstance(value, str)}
+            watts = {name: value for name, value in numbers.items() if name.endswith(" W")}
+            if sum(watts.values()) > sum(self.watts.values()):
+                self.watts = watts
+            for name, value in supplies.items():
+                if name not in numbers:
+                    self.words[name] = max(self.words.get(name, value), value, key=len)
+
+    def document(self):
+        """The key "supplies" of the document."""
+        with self.lock:
+            volts, at = self.lowest or (None, None)
+            watts, words = sorted(self.watts.items())[:MOST_SUPPLIES], sorted(self.words.items())[:MOST_SUPPLIES]
+            return {
+                "source": self.source,
+                "lowest_12v": volts,
+                "lowest_at_s": None if at is None else round(max(0.0, at - self.began), 1),
+                "watts": {name[: -len(" W")][:LONGEST_NAME]: value for name, value in watts},
+                "words": {name[:LONGEST_NAME]: value[:LONGEST_NAME] for name, value in words},
+            }

@@ -8,6 +8,7 @@ step's time limit it is a hang.
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import random
@@ -15,7 +16,6 @@ import time
 import zlib
 
 import nccl_cuda
-import nccl_devices
 import nccl_steps
 from nccl_steps import MIB
 
@@ -29,47 +29,14 @@ MOST_IN_BATCH = 20001
 COPY, HOST_COPY = 256 * MIB, 64 * MIB
 MOST_WRONG = 20  # wrong batches of a GPU that are described
 TRAINING_STEPS = 4  # products and all-reduces between two pauses
-PRODUCTS_S, PAUSE_S = (
-    0.2,
-    0.4,
-)  # of the pattern of training: longer than a supply's control and NVML's readings (assumed)
+PRODUCTS_S, PAUSE_S = 0.2, 0.4  # of training: longer than a supply's control and NVML's readings (assumed)
 DEVICE_TO_DEVICE = 3
-MORE_SIGNATURES = {
-    "cudart": {
-        "cudaEventQuery": [nccl_cuda.POINTER],
-        "cudaMemcpyAsync": [nccl_cuda.POINTER, nccl_cuda.POINTER, nccl_cuda.SIZE, nccl_cuda.NUMBER, nccl_cuda.POINTER],
-    },
-    "cublas": {
-        "cublasSetPointerMode_v2": [nccl_cuda.POINTER, nccl_cuda.NUMBER],
-        "cublasGemmEx": [nccl_cuda.POINTER]
-        + [nccl_cuda.NUMBER] * 5
-        + [nccl_cuda.POINTER] * 2
-        + [nccl_cuda.NUMBER] * 2
-        + [nccl_cuda.POINTER]
-        + [nccl_cuda.NUMBER] * 2
-        + [nccl_cuda.POINTER] * 2
-        + [nccl_cuda.NUMBER] * 4,
-        **{
-            "cublas%s%s_v2" % (letter, name): [nccl_cuda.POINTER, nccl_cuda.NUMBER, *rest]
-            for letter in "SD"
-            for name, rest in (
-                ("copy", [nccl_cuda.POINTER, nccl_cuda.NUMBER] * 2),
-                ("axpy", [nccl_cuda.POINTER] * 2 + [nccl_cuda.NUMBER, nccl_cuda.POINTER, nccl_cuda.NUMBER]),
-                ("asum", [nccl_cuda.POINTER, nccl_cuda.NUMBER, nccl_cuda.POINTER]),
-            )
-        },
-    },
-}
-for _library, _functions in MORE_SIGNATURES.items():
-    nccl_cuda.SIGNATURES[_library].update(_functions)
 
 
 class Kind:
-    """A kind of products: cuBLAS' numbers of the types of A and of C and of the computation, and the chips that have
-    it.
+    """A kind of products: cuBLAS' numbers of the types of A, of C and of the computation, and the chips that have it.
 
-    `large`: the side where the product of a smaller matrix is shorter than its start takes, from that compute
-    capability on.
+    `large`: from that compute capability on the side is 8192, because a smaller product is shorter than its start.
     """
 
     def __init__(self, a_type, c_type, compute, number, side=4096, since=(0, 0), large=None):
@@ -90,6 +57,11 @@ KINDS = {
     "fp64": Kind(R_64F, R_64F, COMPUTE_64F, ctypes.c_double, side=2048),
 }
 SIZES = {R_32F: 4, R_64F: 8, R_16F: 2}
+MASKS = {  # the bits of a fraction, and 1.0
+    R_32F: (0x007FFFFF, 0x3F800000),
+    R_64F: (0x000FFFFFFFFFFFFF, 0x3FF0000000000000),
+    R_16F: (0x03FF, 0x3C00),
+}
 
 
 def kinds_of(capability):
@@ -98,19 +70,19 @@ def kinds_of(capability):
     return [name for name, kind in KINDS.items() if number >= kind.since]
 
 
-class StressWork(nccl_devices.PlacedWork):
+class StressWork(nccl_steps.PlacedWork):
     """The steps of the stress. What they allocate stays until the process ends, but for the memory of copies."""
 
     def __init__(self, job, report_fd):
         super().__init__(job, report_fd)
-        self.handles, self.sides, self.products, self.lengths, self.gradients = {}, {}, {}, {}, {}
-        self.blocks, self.made, self.value = {}, {}, {}
+        self.matrices, self.products, self.lengths, self.gradients = {}, {}, {}, {}
+        self.blocks, self.rates, self.value = {}, [], {}
 
     # --- what was measured so far
 
     def begins(self, gpus, marks):
         """Begins a step: what is measured from now on is its value."""
-        self.value = {"ok": True, "outcome": "ok", "error": None, "began": time.monotonic(), "gpus": {}}
+        self.value = dict(nccl_steps.OK, began=time.monotonic(), gpus={})
         for gpu in gpus:
             self.value["gpus"][str(gpu)] = {"kinds": {}, "gb_s": {}, "digests": {}, "wrong": []}
         self.mark(marks, gpus, "begin")
@@ -172,7 +144,7 @@ class StressWork(nccl_devices.PlacedWork):
         return self.ends(gpus, marks)
 
     def do_in_step(self, gpus, seconds, kind, collective, marks):
-        """All GPUs in step, as in training: products, an all-reduce, again, then a pause, in which no GPU has work."""
+        """All GPUs in step, as in training: products and all-reduces, then a pause in which no GPU has work."""
         gpus = list(gpus)
         self.begins(gpus, marks)
         if not gpus:
@@ -201,8 +173,7 @@ class StressWork(nccl_devices.PlacedWork):
     # --- products
 
     def load(self, gpus, kind, seconds, digest=False):
-        """Products on these GPUs for about that long. Each has its next batch before the last one ends, and waits for
-        no other GPU."""
+        """Products on these GPUs for about that long. Each gets its next batch early, and waits for no other GPU."""
         self.prepare(gpus, kind)
         slowest = self.longest(gpus, kind)
         lanes = []
@@ -232,11 +203,8 @@ class StressWork(nccl_devices.PlacedWork):
         for gpu in gpus:
             if (gpu, kind) in self.products:
                 continue
-            of, side = KINDS[kind], KINDS[kind].side_on(self.capability(gpu))
-            if gpu not in self.handles:
-                self.device(gpu)
-                self.handles[gpu] = self.cublas.made("cublasCreate_v2")
-                self.cublas.cublasSetStream_v2(self.handles[gpu], self.stream(gpu))
+            of, side = KINDS[kind], KINDS[kind].side_on(self.compute_capability(self.job["devices"][str(gpu)]))
+            self.cublas_handle(gpu)
             size = side * side * SIZES[of.c_type]
             self.products[gpu, kind] = {
                 "side": side,
@@ -249,31 +217,17 @@ class StressWork(nccl_devices.PlacedWork):
             }
             self.tell()
 
-    def capability(self, gpu):
-        device = self.job["devices"][str(gpu)]
-        return tuple(self.cudart.number("cudaDeviceGetAttribute", attribute, device) for attribute in (75, 76))
-
     def filled(self, gpu, type_, side):
         """A square matrix of random numbers from 1 to 2, the same ones on every GPU and in every process."""
-        if (gpu, type_, side) not in self.sides:
-            made, block = self.memory(gpu, side * side * SIZES[type_]), self.block(type_)
+        if type_ not in self.blocks:
+            bits = random.Random(SEED).getrandbits(8 * SIZES[type_] * BLOCK)
+            self.blocks[type_] = nccl_steps.floats(bits, *MASKS[type_], SIZES[type_], BLOCK)
+        if (gpu, type_, side) not in self.matrices:
+            made, block = self.memory(gpu, side * side * SIZES[type_]), self.blocks[type_]
             for at in range(0, side * side * SIZES[type_], len(block)):
                 self.cudart.cudaMemcpy(made.value + at, block, len(block), nccl_cuda.TO_DEVICE)
-            self.sides[gpu, type_, side] = made
-        return self.sides[gpu, type_, side]
-
-    def block(self, type_):
-        if type_ not in self.blocks:
-            width = SIZES[type_]
-            low, high = {
-                R_32F: (0x007FFFFF, 0x3F800000),
-                R_64F: (0x000FFFFFFFFFFFFF, 0x3FF0000000000000),
-                R_16F: (0x03FF, 0x3C00),
-            }[type_]
-            bits = random.Random(SEED).getrandbits(8 * width * BLOCK)
-            masks = [int.from_bytes(word.to_bytes(width, "little") * BLOCK, "little") for word in (low, high)]
-            self.blocks[type_] = (bits & masks[0] | masks[1]).to_bytes(width * BLOCK, "little")
-        return self.blocks[type_]
+            self.matrices[gpu, type_, side] = made
+        return self.matrices[gpu, type_, side]
 
     def longest(self, gpus, kind):
         """Seconds of a product on the slowest of these GPUs, all at once, after a warm-up."""
@@ -302,23 +256,7 @@ class StressWork(nccl_devices.PlacedWork):
 
     def multiplied(self, gpus, kind, numbers):
         """Seconds that each GPU took for that many products."""
-        cudart, marks = self.cudart, {}
-        for gpu in gpus:
-            self.device(gpu)
-            marks[gpu] = [cudart.made("cudaEventCreate") for _ in range(2)]
-            self.record(gpu, marks[gpu][0])
-        self.launch(gpus, kind, numbers)
-        took = {}
-        for gpu in gpus:
-            self.device(gpu)
-            self.record(gpu, marks[gpu][1])
-        for gpu in gpus:
-            self.device(gpu)
-            cudart.cudaEventSynchronize(marks[gpu][1])
-            took[gpu] = max(nccl_steps.elapsed_ms(cudart, *marks[gpu]), 1e-3) / 1000
-            for event in marks[gpu]:
-                cudart.cudaEventDestroy(event)
-        return took
+        return self.seconds_of(gpus, lambda: self.launch(gpus, kind, numbers))
 
     def launch(self, gpus, kind, numbers):
         """Puts that many products into the stream of each GPU: C = A x A, - A x A + C, A x A + C, ..."""
@@ -329,13 +267,16 @@ class StressWork(nccl_devices.PlacedWork):
             for gpu in gpus:
                 if at >= numbers[gpu]:
                     continue
-                self.device(gpu)
                 one = self.products[gpu, kind]
-                side, a = one["side"], one["a"]
-                self.cublas.cublasGemmEx(
-                    self.handles[gpu], 0, 0, side, side, side, ctypes.byref(sign), a, of.a_type, side, a, of.a_type, side,
-                    ctypes.byref(kept), one["c"], of.c_type, side, of.compute, -1,
-                )  # fmt: skip
+                self.multiply_kind(gpu, of, one["side"], one["a"], one["c"], sign, kept)
+
+    def multiply_kind(self, gpu, of, side, a, c, sign, kept):
+        """Puts C = sign A x A + kept C into the stream of the GPU."""
+        self.device(gpu)
+        self.cublas.cublasGemmEx(
+            self.handles[gpu], 0, 0, side, side, side, ctypes.byref(sign), a, of.a_type, side, a, of.a_type, side,
+            ctypes.byref(kept), c, of.c_type, side, of.compute, -1,
+        )  # fmt: skip
 
     def compare(self, gpu, kind):
         """Keeps the result of the first batch; subtracts it from that of a later one, in which nothing may be left."""
@@ -345,11 +286,7 @@ class StressWork(nccl_devices.PlacedWork):
             one["first"] = False
             self.vectors(gpu, of, "copy", count, one["c"], 1, one["kept"], 1)
             return
-        left = self.difference(gpu, of, count, one["c"], one["kept"])
-        if left != 0:
-            self.add_wrong(
-                gpu, kind, "products in %s: a result differs from the first one, by %g in all" % (kind, left)
-            )
+        self.add_difference(gpu, kind, self.difference(gpu, of, count, one["c"], one["kept"]))
 
     def vectors(self, gpu, of, name, *arguments):
         self.device(gpu)
@@ -362,21 +299,15 @@ class StressWork(nccl_devices.PlacedWork):
         self.vectors(gpu, of, "asum", count, found, 1, ctypes.byref(left))
         return left.value
 
+    def add_difference(self, gpu, kind, difference):
+        if difference != 0:  # also when it is not a number
+            text = "products in %s: a result differs from the first one, by %g in all" % (kind, difference)
+            self.add_wrong(gpu, kind, text)
+
     def add_wrong(self, gpu, kind, text):
         found = self.of(gpu)["wrong"]
         if len(found) < MOST_WRONG:
             found.append({"kind": kind, "at": time.monotonic(), "text": text})
-
-    def has_passed(self, gpu, event):
-        """Whether a GPU has come to that event. Raises Refused if the work before it failed."""
-        self.device(gpu)
-        try:
-            self.cudart.cudaEventQuery(event)
-        except nccl_cuda.Refused as error:
-            if error.code != nccl_cuda.NOT_READY:
-                raise
-            return False
-        return True
 
     def digest(self, gpu, kind):
         """A checksum of one product: equal on GPUs of the same model."""
@@ -403,36 +334,18 @@ class StressWork(nccl_devices.PlacedWork):
         source, target, kept = (self.memory(gpu, 4 * count) for _ in range(3))
         a, unit, none = self.filled(gpu, R_32F, one), of.number(1), of.number(0)
         for at in (0, 4 * one * one):
-            self.device(gpu)
-            self.cublas.cublasGemmEx(
-                self.handles[gpu], 0, 0, one, one, one, ctypes.byref(unit), a, of.a_type, one, a, of.a_type, one,
-                ctypes.byref(none), source.value + at, of.c_type, one, of.compute, -1,
-            )  # fmt: skip
+            self.multiply_kind(gpu, of, one, a, source.value + at, unit, none)
         self.gradients[gpu] = {"source": source, "target": target, "kept": kept, "count": count, "first": True}
 
     def all_reduced(self, gpus):
-        """An all-reduce over these GPUs: adds its speed to what was measured, and compares its result with the first
-        one."""
-        cudart, count = self.cudart, self.gradients[gpus[0]]["count"]
-        self.device(gpus[0])
-        marks = [cudart.made("cudaEventCreate") for _ in range(2)]
-        self.record(gpus[0], marks[0])
-        self.reduce(
-            {gpu: (self.gradients[gpu]["source"], self.gradients[gpu]["target"]) for gpu in gpus},
-            count,
-            nccl_cuda.FLOAT,
-        )
-        self.device(gpus[0])
-        self.record(gpus[0], marks[1])
-        cudart.cudaEventSynchronize(marks[1])
-        took = max(nccl_steps.elapsed_ms(cudart, *marks), 1e-3) / 1000
-        for event in marks:
-            cudart.cudaEventDestroy(event)
+        """An all-reduce over these GPUs; adds its speed to the value, and compares its result with the first."""
+        count = self.gradients[gpus[0]]["count"]
+        buffers = {gpu: (self.gradients[gpu]["source"], self.gradients[gpu]["target"]) for gpu in gpus}
+        took = self.seconds_of(gpus[:1], lambda: self.reduce(buffers, count, nccl_cuda.FLOAT))[gpus[0]]
         shares = 2 * (len(gpus) - 1) / len(gpus)
-        rates = self.made.setdefault("all-reduce", [])
-        rates.append(4 * count * shares / took / 1e9)
-        del rates[:-1000]
-        self.value["all_reduce_gb_s"] = sorted(rates)[len(rates) // 2]
+        self.rates.append(4 * count * shares / took / 1e9)
+        del self.rates[:-1000]
+        self.value["all_reduce_gb_s"] = sorted(self.rates)[len(self.rates) // 2]
         of = KINDS["fp32"]
         for gpu in gpus:
             one = self.gradients[gpu]
@@ -447,19 +360,19 @@ class StressWork(nccl_devices.PlacedWork):
     # --- copies
 
     def copy(self, gpu, seconds):
-        """GB/s of the GPU's own memory (what is read and what is written), to the GPU and back, with data compared."""
+        """GB/s of the GPU's own memory (reads and writes), to the GPU and back; the data is compared."""
         cudart, stream = self.cudart, self.stream(gpu)
         sent, got = self.host(HOST_COPY)
         source, target = self.memory(gpu, COPY), self.memory(gpu, COPY)
-        found, ways = self.of(gpu), (
-            ("memory", 2 * COPY, lambda: cudart.cudaMemcpyAsync(target, source, COPY, DEVICE_TO_DEVICE, stream)),
-            ("to_device", HOST_COPY, lambda: cudart.cudaMemcpyAsync(source, sent, HOST_COPY, nccl_cuda.TO_DEVICE, stream)),
-            ("from_device", HOST_COPY, lambda: cudart.cudaMemcpyAsync(got, source, HOST_COPY, nccl_cuda.FROM_DEVICE, stream)),
-        )  # fmt: skip
-        for name, size, action in ways:
-            once = self.seconds(gpu, 1, action)
-            times = max(1, min(2000, int(seconds / 3 / 3 / once)))
-            found["gb_s"][name] = size / self.seconds(gpu, times, action) / 1e9
+        ways = (
+            ("memory", 2 * COPY, (target, source, COPY, DEVICE_TO_DEVICE)),
+            ("to_device", HOST_COPY, (source, sent, HOST_COPY, nccl_cuda.TO_DEVICE)),
+            ("from_device", HOST_COPY, (got, source, HOST_COPY, nccl_cuda.FROM_DEVICE)),
+        )
+        for name, size, arguments in ways:
+            copy = functools.partial(cudart.cudaMemcpyAsync, *arguments, stream)
+            times = max(1, min(2000, int(seconds / 3 / 3 / self.seconds(gpu, 1, copy))))
+            self.of(gpu)["gb_s"][name] = size / self.seconds(gpu, times, copy) / 1e9
             self.tell()
         value = nccl_steps.compared(sent, got, HOST_COPY)
         if not value["ok"]:
@@ -481,12 +394,10 @@ class Lane:
         """Puts a batch, its comparison with the first one, and the copy of the outcome into the stream."""
         work, gpu, of = self.work, self.gpu, KINDS[self.kind]
         stream, one, began = work.stream(gpu), work.products[gpu, self.kind], time.monotonic()
-        events = [work.cudart.made("cudaEventCreate") for _ in range(3)]
         outcome = ctypes.cast(one["outcomes"].value + 8 * (self.begun % (AHEAD + 1)), ctypes.POINTER(of.number))
-        work.cudart.cudaEventRecord(events[0], stream)
+        events = [work.record(gpu)]
         work.launch([gpu], self.kind, {gpu: work.lengths[gpu, self.kind]})
-        work.device(gpu)
-        work.cudart.cudaEventRecord(events[1], stream)
+        events.append(work.record(gpu))
         if one["first"]:
             one["first"] = False
             outcome[0] = 0
@@ -498,22 +409,19 @@ class Lane:
             work.vectors(gpu, of, "asum", count, one["c"], 1, one["left"])
             work.cublas.cublasSetPointerMode_v2(work.handles[gpu], ON_HOST)
             work.cudart.cudaMemcpyAsync(outcome, one["left"], SIZES[of.c_type], nccl_cuda.FROM_DEVICE, stream)
-        work.cudart.cudaEventRecord(events[2], stream)
+        events.append(work.record(gpu))
         self.begun += 1
         self.waiting.append((events, outcome, began))
 
     def take_results(self):
         """Adds the batches that have ended to what was measured."""
         work = self.work
-        while self.waiting and work.has_passed(self.gpu, self.waiting[0][0][2]):
-            events, outcome, began = self.waiting.pop(0)
-            seconds = max(nccl_steps.elapsed_ms(work.cudart, events[0], events[1]), 1e-3) / 1000
-            work.count(self.gpu, self.kind, seconds, began)
-            if outcome[0] != 0:  # also when it is not a number
-                text = "products in %s: a result differs from the first one, by %g in all" % (self.kind, outcome[0])
-                work.add_wrong(self.gpu, self.kind, text)
-            for event in events:
-                work.cudart.cudaEventDestroy(event)
+        work.device(self.gpu)
+        while self.waiting and work.cudart.is_done("cudaEventQuery", self.waiting[0][0][2]):
+            (start, end, last), outcome, began = self.waiting.pop(0)
+            work.count(self.gpu, self.kind, work.seconds_between(self.gpu, start, end), began)
+            work.add_difference(self.gpu, self.kind, outcome[0])
+            work.cudart.cudaEventDestroy(last)
             self.done += 1
 
 

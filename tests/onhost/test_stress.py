@@ -35,7 +35,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (*made.parents, made):
         if path.is_relative_to("/tmp") and path != Path("/tmp"):
             path.chmod(0o755)
-    for path in (*(ROOT / "onhost").glob("nccl_*.py"), *(ROOT / "onhost").glob("stress*.py"), Path(pynvml.__file__)):
+    for path in (
+        *(ROOT / "onhost").glob("nccl_*.py"),
+        *(ROOT / "onhost").glob("stress*.py"),
+        ROOT / "onhost/recorder.py",
+        Path(pynvml.__file__),
+    ):
         shutil.copy(path, made / path.name)
     return made
 

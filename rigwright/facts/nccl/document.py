@@ -39,7 +39,7 @@ class Versions(Struct, frozen=True):
 
 
 class MeasurementDocument(Struct, frozen=True, kw_only=True):
-    """The keys that onhost/nccl_document.py writes. `seconds`: the duration, None for a program that was ended;
+    """The keys that onhost/nccl_measurement.py writes. `seconds`: the duration, None for a program that was ended;
     `left_behind`: processes that it could not end."""
 
     schema: int

@@ -1,17 +1,41 @@
-"""The part that the programs share which load GPUs and measure them: the begin of the document, the first look, and the
-end."""
+"""What the programs share that load GPUs and measure them: the options, the first look, the document, the end."""
 
+import argparse
+import json
+import os
+import signal
 import time
 
 import nccl_host
-from nccl_watch import step
+from nccl_watch import COULD_NOT_RUN, step
 
 GPU = ("bus_id", "uuid", "name")
 
 
+def parse(parser, words, **settings):
+    """The options of a program, with --libraries and these settings, which have no option in this program."""
+    parser.add_argument("--libraries", metavar="DIR", help="load the libraries from this folder or below")
+    options = parser.parse_args(words)
+    if options.libraries and not os.path.isdir(options.libraries):
+        parser.error("--libraries %s: no such folder" % options.libraries)
+    vars(options).update(settings)
+    return options
+
+
+def parser_of(doc):
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def parts_without(parser, text, known):
+    """The parts that --without names. Ends the program if one is not known."""
+    parts = [word for word in text.split(",") if word]
+    if not set(parts) <= set(known):
+        parser.error("--without knows %s" % ", ".join(known))
+    return parts
+
+
 class Measurement:
-    """A work of `nccl_watch.carried_out`; adds its results to `document`. `parts`: keys of the document that only this
-    program has."""
+    """A work of `carried_out`; adds its results to `document`. `parts`: the keys that only this program has."""
 
     def __init__(self, options, watch, **parts):
         self.options, self.watch, self.could_run = options, watch, True
@@ -34,8 +58,7 @@ class Measurement:
         return self.watch.run(steps)["look"]
 
     def looked(self, look, keys=GPU):
-        """Adds versions, libraries and GPUs to the document; False, with the reason in the document, where the look
-        failed."""
+        """Adds versions, libraries and GPUs to the document. Returns False if the look failed, with an error."""
         if "devices" not in look or look["lacking"] or not look["devices"]:
             what = look["lacking"][0] if look.get("lacking") else look["error"] or "CUDA lists no GPU"
             self.wrong("libraries" if look.get("missing") or look.get("lacking") else "CUDA", what)
@@ -62,3 +85,19 @@ class Measurement:
         if self.failed():
             self.document["outcome"] = "failed" if self.could_run else "could not run"
         return self.document
+
+
+def carried_out(work, watch):
+    """Runs a work to its end, or to a signal, prints its document, and returns the exit status."""
+    began = time.monotonic()
+    nccl_host.on_signals(nccl_host.interrupt)
+    try:
+        work.run()
+    except nccl_host.Interrupted as error:
+        work.wrong("program", "interrupted by %s; the rest was not run" % error)
+    finally:
+        nccl_host.on_signals(signal.SIG_IGN)
+        watch.close()
+    document = work.finished(time.monotonic() - began)
+    print(json.dumps(document), flush=True)
+    return {"ok": 0, "failed": 1}.get(document["outcome"], COULD_NOT_RUN)
