@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import shutil
 import subprocess
@@ -73,17 +72,8 @@ def host(tmp_path: Path) -> Host:
     return host_of("a100", tmp_path)
 
 
-def test_it_is_python_3_8() -> None:
-    ast.parse(SOURCE.read_text(), feature_version=(3, 8))
-
-
 def test_on_with_a_layout_then_nothing_to_change_then_off(host: Host) -> None:
-    layout = [
-        gi("1g.5gb"),
-        gi("3g.20gb", 1, 2),
-        gi("2g.10gb"),
-        gi("1g.5gb"),
-    ]  # fits only if the largest is placed first
+    layout = [gi("1g.5gb"), gi("3g.20gb", 1, 2), gi("2g.10gb"), gi("1g.5gb")]  # fits with the largest placed first
     first = host.apply(layout)
     assert (first.returncode, first.stderr) == (0, "")
     said = "MIG off -> 1g.5gb, 3g.20gb/1c+2c, 2g.10gb, 1g.5gb"
@@ -100,30 +90,13 @@ def test_on_with_a_layout_then_nothing_to_change_then_off(host: Host) -> None:
     assert host.has() == (False, False, [])
 
 
-@pytest.mark.nightly
-def test_another_layout_replaces_the_one_that_stands(host: Host) -> None:
-    host.apply([gi("7g.40gb")])
-    done = host.apply([gi("1g.5gb")] * 7)
-    assert done.returncode == 0
-    assert "MIG 7g.40gb -> 1g.5gb, 1g.5gb" in done.stdout
-    assert [one.partition(":")[0] for one in host.has()[2]] == ["1g.5gb"] * 7
-
-
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        pytest.param(
-            [gi("3g.40gb")],
-            "there is no profile 3g.40gb; it has 1g.10gb, 1g.5gb, 1g.5gb+me, 2g.10gb",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param([gi("3g.20gb")] * 3, "3 instances of 3g.20gb, and the driver allows 2", marks=pytest.mark.nightly),
+        ([gi("3g.40gb")], "there is no profile 3g.40gb; it has 1g.10gb, 1g.5gb, 1g.5gb+me, 2g.10gb"),
+        ([gi("3g.20gb")] * 3, "3 instances of 3g.20gb, and the driver allows 2"),
         ([gi("3g.20gb"), gi("3g.20gb"), gi("1g.5gb")], "have no room for 3g.20gb, 3g.20gb, 1g.5gb"),
-        pytest.param(
-            [gi("3g.20gb", 2, 2)],
-            "compute instances of 2+2 slices are more than 3g.20gb has",
-            marks=pytest.mark.nightly,
-        ),
+        ([gi("3g.20gb", 2, 2)], "compute instances of 2+2 slices are more than 3g.20gb has"),
     ],
 )
 def test_a_layout_that_does_not_fit_changes_nothing(host: Host, layout: list[dict[str, Any]], says: str) -> None:
@@ -177,13 +150,15 @@ def test_a_machine_that_cannot_reset_its_gpus_keeps_the_mode_for_the_boot(host: 
     assert host.has() == (True, True, ["7g.40gb:7@0"])
 
 
-def test_instances_end_with_the_driver_and_come_back(host: Host) -> None:
+def test_instances_end_with_the_driver_and_another_layout_replaces_them(host: Host) -> None:
     layout = [gi("3g.20gb"), gi("3g.20gb")]
     host.apply(layout)
     host.driver.load_driver(VERSION)
     assert host.has() == (True, True, [])  # an A100 keeps the mode
     assert host.apply(layout).returncode == 0
     assert len(host.has()[2]) == 2
+    assert "MIG 3g.20gb, 3g.20gb -> 1g.5gb, 1g.5gb" in host.apply([gi("1g.5gb")] * 7).stdout
+    assert [one.partition(":")[0] for one in host.has()[2]] == ["1g.5gb"] * 7
 
 
 @pytest.mark.nightly

@@ -4,47 +4,20 @@ every end."""
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
 from lab.hardware.rigfile import describe
-from lab.simulators.cuda.bare import add_cuda
-from lab.simulators.nvml.bare import Bare, bare
+from lab.simulators.nvml.bare import Bare
 from rigwright.core.command import Result
 from rigwright.features.limits_find.facts import SweepDocument, swept
-from tests.paths import ROOT
 
-VERSION = "535.261.03"
 UUIDS = [gpu["uuid"] for gpu in describe("rig-3090")["gpus"]]
 pytestmark = pytest.mark.usefixtures("as_root")  # the driver lets only root set limits
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("sweep")
-    for path in (*made.parents, made):
-        if path.is_relative_to("/tmp") and path != Path("/tmp"):
-            path.chmod(0o755)
-    names = ("limits_sweep.py", "gpu_limits.py")
-    programs = (*(ROOT / "onhost").glob("nccl_*.py"), *(ROOT / "onhost" / name for name in names))
-    for path in (*programs, Path(pynvml.__file__)):
-        shutil.copy(path, made / path.name)
-    boot_id = made / "root/proc/sys/kernel/random/boot_id"
-    boot_id.parent.mkdir(parents=True)
-    boot_id.write_text("a-boot\n")
-    return made
-
-
-@pytest.fixture(scope="module")
-def driver(folder: Path) -> Bare:
-    return add_cuda(bare("rig-3090", VERSION, folder / "rig-3090"), VERSION)
 
 
 NVML = """
@@ -68,14 +41,12 @@ def limits(driver: Bare, folder: Path, *set_mw: str) -> list[str]:
     return subprocess.run(argv, env=driver.env(), capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.fixture
-def rig_3090(driver: Bare, folder: Path) -> Iterator[Bare]:
-    """Yields a driver whose GPUs have limits of 280 W; its state is as before afterwards."""
-    state = driver.hardware / "volatile/state"
-    before = state.read_text()
-    assert limits(driver, folder, "280000") == ["280000"] * 3
-    yield driver
-    state.write_text(before)
+@pytest.fixture(autouse=True)
+def _limits_of_280_w(rig_3090: Bare, folder: Path) -> None:
+    boot_id = folder / "root/proc/sys/kernel/random/boot_id"
+    boot_id.parent.mkdir(parents=True, exist_ok=True)
+    boot_id.write_text("a-boot\n")
+    assert limits(rig_3090, folder, "280000") == ["280000"] * 3
 
 
 def start(driver: Bare, folder: Path, points: list[Any]) -> subprocess.Popen[str]:

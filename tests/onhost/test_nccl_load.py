@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
-from lab.simulators.cuda.bare import add_cuda
-from lab.simulators.nvml.bare import Bare, bare
+from lab.simulators.nvml.bare import Bare
 from rigwright.core.command import Result
 from rigwright.facts.nccl.load import Load, measured
 from tests.paths import ROOT
 
-VERSION = "535.261.03"
 SHORT = ("--processes", "1", "--rounds", "1", "--round-s", "0.4")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("load")
-    for path in (*made.parents, made):
-        if path.is_relative_to("/tmp") and path != Path("/tmp"):
-            path.chmod(0o755)
-    for path in (*(ROOT / "onhost").glob("nccl_*.py"), Path(pynvml.__file__)):
-        shutil.copy(path, made / path.name)
-    return made
-
-
-@pytest.fixture(scope="module")
-def driver(folder: Path) -> Bare:
-    return add_cuda(bare("rig-3090", VERSION, folder / "rig-3090"), VERSION)
-
-
-@pytest.fixture
-def rig_3090(driver: Bare) -> Iterator[Bare]:
-    state = driver.hardware / "volatile/state"
-    before = state.read_text()
-    yield driver
-    state.write_text(before)
 
 
 def run(driver: Bare, folder: Path, *words: str, code: int = 0) -> Load:
@@ -96,21 +67,25 @@ def test_without_a_driver_it_could_not_run(rig_3090: Bare, folder: Path) -> None
     assert [error.where for error in found.errors] == ["CUDA"]
 
 
-def test_an_unknown_part_is_refused(rig_3090: Bare, folder: Path) -> None:
-    argv = [sys.executable, "-I", str(folder / "nccl_load.py"), "--without", "fans"]
-    done = subprocess.run(argv, env=rig_3090.env(), capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 2
-    assert "--without knows copies, collective" in done.stderr
-
-
 @pytest.mark.parametrize(
-    "words",
-    [("--rounds", "0"), ("--processes", "-1"), ("--round-s", "nan"), ("--round-s", "0"), ("--libraries", "/nowhere")],
+    ("program", "word", "value", "said"),
+    [
+        ("nccl_load.py", "--rounds", "0", "--processes and --rounds are 1 or more"),
+        ("nccl_load.py", "--processes", "-1", "--processes and --rounds are 1 or more"),
+        ("nccl_load.py", "--round-s", "nan", "--round-s is up to 60"),
+        ("nccl_load.py", "--round-s", "0", "--round-s is up to 60"),
+        ("nccl_load.py", "--libraries", "/nowhere", "--libraries /nowhere: no such folder"),
+        ("nccl_load.py", "--without", "fans", "--without knows copies, collective"),
+        ("nccl_p2p.py", "--pairs", "0-0", "is not a pair of GPUs such as 0-1"),
+        ("nccl_p2p.py", "--pairs", "x", "is not a pair of GPUs such as 0-1"),
+        ("stress.py", "--seconds", "0", "--seconds is from 1 to 86400"),
+        ("stress.py", "--seconds", "nan", "--seconds is from 1 to 86400"),
+        ("stress.py", "--without", "fans", "--without knows collective"),
+    ],
 )
-def test_words_that_cannot_be_meant(words: tuple[str, str]) -> None:
-    argv = [sys.executable, str(ROOT / "onhost/nccl_load.py"), *words]
+def test_words_that_cannot_be_meant(program: str, word: str, value: str, said: str) -> None:
+    argv = [sys.executable, str(ROOT / "onhost" / program), word, value]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        f"nccl_load.py: error: {words[0].replace('rounds', 'processes').replace('round-s', 'processes')}" in done.stderr
-    )
+    assert f"{program}: error: " in done.stderr
+    assert said in done.stderr

@@ -37,26 +37,11 @@ def _run(drivers: list[Bare], folder: Path, gpus: int = 2, **settings: str) -> l
     """Returns what each node wrote, with its exit code and NCCL's log."""
     port, running, nodes = _free_port(), [], len(drivers)
     for number, driver in enumerate(drivers):
-        words = {
-            "run": "r1",
-            "node": number,
-            "nodes": nodes,
-            "first-rank": gpus * number,
-            "gpus": gpus,
-            "ranks": gpus * nodes,
-        }
-        words |= {
-            "address": f"127.0.0.{number + 1}",
-            "master": "127.0.0.1",
-            "port": port,
-            "mib": 4,
-            "write": folder / f"{number}",
-        }
-        argv = [
-            sys.executable,
-            str(PROGRAM),
-            *(part for name, value in words.items() for part in (f"--{name}", str(value))),
-        ]
+        words = (
+            f"--run r1 --node {number} --nodes {nodes} --first-rank {gpus * number} --gpus {gpus} --mib 4 --port {port}"
+        )
+        words += f" --ranks {gpus * nodes} --address 127.0.0.{number + 1} --master 127.0.0.1 --write {folder}/{number}"
+        argv = [sys.executable, str(PROGRAM), *words.split()]
         env = {**driver.env(), "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(folder / f"log{number}"), **settings}
         running.append(subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL))
     codes = [one.wait(60) for one in running]
@@ -90,24 +75,11 @@ def test_another_nccl_is_named_before_anything_connects(drivers: list[Bare], tmp
 
 def test_without_a_library(tmp_path: Path, drivers: list[Bare]) -> None:
     path = tmp_path / "found"
-    words = [
-        "--run",
-        "r",
-        "--node",
-        "0",
-        "--nodes",
-        "2",
-        "--first-rank",
-        "0",
-        "--gpus",
-        "1",
-        "--ranks",
-        "2",
-        "--port",
-        "1",
-    ]
-    words += ["--address", "127.0.0.1", "--master", "127.0.0.1", "--write", str(path), "--libraries", str(tmp_path)]
-    done = subprocess.run([sys.executable, str(PROGRAM), *words], env=drivers[0].env(), check=False, timeout=30)
+    words = (
+        "--run r --node 0 --nodes 2 --first-rank 0 --gpus 1 --ranks 2 --port 1 --address 127.0.0.1 --master 127.0.0.1"
+    )
+    argv = [sys.executable, str(PROGRAM), *words.split(), "--write", str(path), "--libraries", str(tmp_path)]
+    done = subprocess.run(argv, env=drivers[0].env(), check=False, timeout=30)
     found = json.loads(path.read_text())
     assert (done.returncode, found["missing"], found["stage"]) == (1, True, "start")
     assert "was not found below" in found["error"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
+import itertools
 import json
 import shutil
 import signal
@@ -16,62 +16,27 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pynvml
 import pytest
 import yaml
 
-from lab.simulators.cuda.bare import add_cuda
-from lab.simulators.nvml.bare import Bare, bare
+from lab.simulators.nvml.bare import Bare
+from tests.onhost.conftest import VERSION
 from tests.paths import ROOT
 
-VERSION = "535.261.03"
-ONHOST = ROOT / "onhost"
-FILES = sorted(ONHOST.glob("nccl_*.py"))
+FILES = sorted((ROOT / "onhost").glob("nccl_*.py"))
 CASES = sorted((ROOT / "tests/cases/nccl").glob("*.txt"))
 QUICK = ("--quick", "--step-timeout-s", "5")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("nccl")
-    for path in (*made.parents, made):
-        if path.is_relative_to("/tmp") and path != Path("/tmp"):
-            path.chmod(0o755)
-    return made
-
-
-@pytest.fixture(scope="module")
-def rigs(folder: Path) -> dict[str, Bare]:
-    return {rig: add_cuda(bare(rig, VERSION, folder / rig), VERSION) for rig in ("servbadge", "rig-3090")}
-
-
-@pytest.fixture(scope="module")
 def program(folder: Path) -> Path:
-    """Returns the path of the program, copied with its modules as on a host."""
-    place = folder / "program"
-    place.mkdir()
-    for path in (*FILES, Path(pynvml.__file__)):
-        shutil.copy(path, place / path.name)
-    return place / "nccl_p2p.py"
+    return folder / "nccl_p2p.py"
 
 
-@pytest.fixture
-def servbadge(rigs: dict[str, Bare]) -> Iterator[Bare]:
-    yield from _clean(rigs["servbadge"])
-
-
-@pytest.fixture
-def rig_3090(rigs: dict[str, Bare]) -> Iterator[Bare]:
-    yield from _clean(rigs["rig-3090"])
-
-
-def _clean(driver: Bare) -> Iterator[Bare]:
-    """Asserts after the test that no process of the program is left, and restores the driver's state."""
-    state = driver.hardware / "volatile/state"
-    before = state.read_text()
-    yield driver
-    state.write_text(before)
-    assert processes(driver) == []
+@pytest.fixture(autouse=True)
+def _no_process_is_left(rigs: dict[str, Bare]) -> Iterator[None]:
+    yield
+    assert [pid for driver in rigs.values() for pid in processes(driver)] == []
 
 
 def processes(driver: Bare) -> list[int]:
@@ -121,13 +86,6 @@ def near(seen: float, wanted: float) -> bool:
     return abs(seen / wanted - 1) < 0.2
 
 
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Returns a function that imports one of the program's modules, as they import each other."""
-    monkeypatch.syspath_prepend(str(ONHOST))
-    return importlib.import_module
-
-
 # NCCL's log
 
 
@@ -142,11 +100,6 @@ def test_the_log(path: Path, module: Callable[[str], Any]) -> None:
 
 def test_every_case_has_both_files() -> None:
     assert {path.stem for path in CASES} == {path.stem for path in (ROOT / "tests/cases/nccl").glob("*.yml")}
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_it_is_python_3_8(path: Path) -> None:
-    ast.parse(path.read_text(), feature_version=(3, 8))
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:
@@ -171,16 +124,11 @@ def test_the_entry_in_scripts(servbadge: Bare) -> None:
 def test_nvlinks(servbadge: Bare, program: Path) -> None:
     found = run(servbadge, program, *QUICK)
     assert found["versions"] == {"driver": VERSION, "cuda_driver": "12.2", "cuda_runtime": "12.2", "nccl": "2.21.5"}
-    assert [(gpu["index"], gpu["bus_id"], gpu["own"]["ok"]) for gpu in found["gpus"]][1] == (
-        1,
-        "00000000:07:00.0",
-        True,
-    )
+    second = found["gpus"][1]
+    assert (second["index"], second["bus_id"], second["own"]["ok"]) == (1, "00000000:07:00.0", True)
     assert found["gpus"][3]["uuid"].startswith("GPU-")
     assert found["counts"] == {"nvml": 4, "cuda": 4}
-    assert [(one["from"], one["to"]) for one in found["pairs"]] == [
-        (a, b) for a in range(4) for b in range(4) if a != b
-    ]
+    assert [(one["from"], one["to"]) for one in found["pairs"]] == list(itertools.permutations(range(4), 2))
     assert each(found, "grant", "cuda") == {True}
     assert each(found, "grant", "nvml", "read") == {"ok"}
     assert pair(found, 0, 1)["grant"]["distance"] == "PIX"
@@ -215,10 +163,12 @@ def test_pairs_that_share_no_gpu_are_tested_together(servbadge: Bare, program: P
     assert near(pair(found, 3, 2)["bytes"]["round_gb_s"], 47)
 
 
-def test_every_pair_alone(servbadge: Bare, program: Path) -> None:
+def test_every_pair_alone_and_how_long_each_tier_took(servbadge: Bare, program: Path) -> None:
     found = run(servbadge, program, *QUICK, "--no-collective", "--alone")
     assert found["rounds"] == []
     assert all(one["bytes"]["gb_s"] and one["bytes"]["round_gb_s"] is None for one in found["pairs"])
+    assert list(found["tiers_s"]) == ["grant", "own", "bytes"]
+    assert 0 < sum(found["tiers_s"].values()) <= found["seconds"] + 0.1
 
 
 @pytest.mark.nightly
@@ -281,12 +231,6 @@ def test_versions_of_nccl(servbadge: Bare, program: Path, version: str) -> None:
     assert pair(found, 1, 3)["collective"]["without_p2p"]["words"] == [words]
 
 
-def test_how_long_each_tier_took(servbadge: Bare, program: Path) -> None:
-    found = run(servbadge, program, "--quick", "--no-collective", "--pairs", "0-1")
-    assert list(found["tiers_s"]) == ["grant", "own", "bytes"]
-    assert 0 < sum(found["tiers_s"].values()) <= found["seconds"] + 0.1
-
-
 def test_one_gpu(servbadge: Bare, program: Path) -> None:
     servbadge.put(gpu1__absent=1, gpu2__absent=1, gpu3__absent=1)
     found = run(servbadge, program, *QUICK)
@@ -338,15 +282,6 @@ def test_a_pair_that_hangs_in_a_round_is_named_and_the_others_go_on(servbadge: B
 
 
 @pytest.mark.nightly
-def test_wrong_data_in_a_round(servbadge: Bare, program: Path) -> None:
-    servbadge.put(**{"fault.pair.1-2": "corrupt"})
-    found = run(servbadge, program, *QUICK, "--no-collective", code=1)
-    wrong = {(one["from"], one["to"]) for one in found["pairs"] if one["bytes"]["outcome"] == "wrong data"}
-    assert wrong == {(1, 2), (2, 1)}
-    assert each(found, "staged", "outcome") == {"ok"}
-
-
-@pytest.mark.nightly
 def test_a_quick_test_does_not_wait_for_every_pair_that_hangs(
     servbadge: Bare, program: Path, module: Callable[[str], Any]
 ) -> None:
@@ -377,11 +312,12 @@ def test_collectives_that_hang_by_themselves(servbadge: Bare, program: Path) -> 
     assert found["all_reduce"]["outcome"] == found["all_reduce"]["without_p2p"]["outcome"] == "hang"
 
 
-def test_wrong_data(servbadge: Bare, program: Path) -> None:
+def test_wrong_data_of_a_pair_in_its_round(servbadge: Bare, program: Path) -> None:
     servbadge.put(**{"fault.pair.1-3": "corrupt"})
-    found = run(servbadge, program, *QUICK, "--pairs", "1-3,0-1", code=1)
-    bad, good = pair(found, 3, 1), pair(found, 0, 1)
+    found = run(servbadge, program, *QUICK, "--pairs", "1-3,0-2", code=1)
+    bad, good = pair(found, 3, 1), pair(found, 0, 2)
     assert (bad["bytes"]["outcome"], bad["staged"]["ok"], good["bytes"]["ok"]) == ("wrong data", True, True)
+    assert [len(pairs) for pairs in found["rounds"]] == [4], "both pairs at once"
     assert "64 of 1024 blocks of 4 KiB differ, the first at byte 0" in bad["collective"]["error"]
     assert bad["collective"]["without_p2p"]["ok"] is True
     assert found["all_reduce"]["outcome"] == "wrong data"
@@ -456,10 +392,7 @@ def test_an_nvlink_that_nvml_disables(servbadge: Bare, program: Path) -> None:
     [
         ({"driver__loaded": "none"}, "error 100: no GPU that CUDA can use"),
         ({"driver__loaded": "535.183.01"}, "error 803: libcuda and the kernel module"),
-        (
-            {"nvswitches": 6},
-            "error 802: the system is not ready: GPUs with NVSwitches need nvidia-fabricmanager to run",
-        ),
+        ({"nvswitches": 6}, "error 802: the system is not ready: GPUs with NVSwitches need nvidia-fabricmanager"),
         ({"fault__cuda__init": 999}, "error 999: unknown error of the driver"),
     ],
 )
@@ -496,13 +429,9 @@ def test_libraries_are_missed_by_name(servbadge: Bare, program: Path, tmp_path: 
     assert "libcuda.so.1 was not found for the loader" in found["errors"][0]["what"]
 
 
-def test_wrong_usage(servbadge: Bare, program: Path) -> None:
+def test_a_pair_without_its_gpu(servbadge: Bare, program: Path) -> None:
     found = run(servbadge, program, "--pairs", "0-7", code=2)
     assert found["errors"] == [{"where": "--pairs", "what": "there is no GPU 7; there are 0, 1, 2, 3"}]
-    for words in (("--pairs", "0-0"), ("--pairs", "x"), ("--libraries", "/none"), ("--fast",)):
-        process = start(servbadge, program, *words)
-        assert process.communicate(timeout=20)[0] == ""
-        assert process.returncode == 2
 
 
 # Files and processes of other programs and of this one
@@ -606,10 +535,7 @@ def test_gpus_by_nvml_and_by_cuda(module: Callable[[str], Any]) -> None:
     assert (gpus[1], watch.lost) == ((1, 1, two), {})
     made, _, watch = named([two], [(one, True), (two, True)])
     assert watch.lost == {0: "NVML lists GPU 0, CUDA does not"}
-    assert (
-        made.document["notes"][1]
-        == "GPU 1 has MIG enabled: CUDA uses one instance of it, and instances have no peer access"
-    )
+    assert made.document["notes"][1].startswith("GPU 1 has MIG enabled: CUDA uses one instance of it, and instances")
 
 
 # A real GPU

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,17 +11,28 @@ import pytest
 
 from tests.paths import ROOT
 
-
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "onhost"))
-    return importlib.import_module("nccl_rounds")
+RIGHT = {"ok": True, "outcome": "ok", "error": None}
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "onhost"))
-    return importlib.import_module("nccl_watch")
+def rounds(module: Callable[[str], Any]) -> Any:
+    return module("nccl_rounds")
+
+
+@pytest.fixture
+def watch(module: Callable[[str], Any]) -> Iterator[Any]:
+    """Yields a Watch of the program."""
+    made = module("nccl_watch").Watch(SimpleNamespace(quick=False, alone=False, timeout_s=9), "")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def a_round(module: Callable[[str], Any]) -> Any:
+    """Returns the step of a round of two pairs."""
+    step = module("nccl_watch").step
+    singles = [step("copy", "", f"bytes {a}-{b}", [], [a, b], None, 30) for a, b in ((0, 3), (1, 2))]
+    return step("round", "", "bytes round 1", [], [0, 1, 2, 3], None, 30, singles)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 16])
@@ -75,17 +86,16 @@ def test_how_many_transfers_share_a_link(
         assert f"{transfers} ({pairs}" in table
 
 
-def test_phases_use_a_gpu_once(rounds: Any) -> None:
+def test_phases_use_a_gpu_once_and_links_have_kinds(rounds: Any) -> None:
     parts = [("a", 0, 3), ("b", 3, 0), ("c", 1, 2), ("d", 2, 1)]
     assert rounds.phases_of(parts) == [[parts[0], parts[2]], [parts[1], parts[3]]]
-
-
-def test_kinds_of_links(rounds: Any) -> None:
-    assert rounds.link_of(2, (0, 0), "PHB") == "NV2"
-    assert rounds.link_of(0, (6, 6), "SYS") == "NV6"  # through NVSwitches
-    assert rounds.link_of(0, (6, 5), "SYS") == "NV5"
-    assert rounds.link_of(0, (0, 0), "PXB") == "PXB"
-    assert rounds.link_of(0, (0, 0), None) is None
+    links = {
+        (2, (0, 0), "PHB"): "NV2",
+        (0, (6, 6), "SYS"): "NV6",
+        (0, (6, 5), "SYS"): "NV5",
+    }  # the last two: NVSwitches
+    links |= {(0, (0, 0), "PXB"): "PXB", (0, (0, 0), None): None}
+    assert {words: rounds.link_of(*words) for words in links} == links
 
 
 def test_one_pair_of_each_kind_and_every_outlier(rounds: Any) -> None:
@@ -104,63 +114,40 @@ def test_one_pair_of_each_kind_and_every_outlier(rounds: Any) -> None:
     assert rounds.to_measure(kinds, {}) == {}
 
 
-def a_round(watch: Any, quick: bool = False) -> tuple[Any, dict[str, Any]]:
-    singles = [watch.step("copy", "", f"bytes {a}-{b}", [], [a, b], None, 30) for a, b in ((0, 3), (1, 2))]
-    options = SimpleNamespace(quick=quick, timeout_s=9)
-    return watch.Watch(options, ""), watch.step("round", "", "bytes round 1", [], [0, 1, 2, 3], None, 30, singles)
-
-
-def test_after_a_hang_only_the_pairs_without_an_answer_go_alone(watch: Any) -> None:
-    one, step = a_round(watch)
-    one.look_for_lost = lambda _gpus: None
-    answers = {"bytes 0-3": {"ok": True, "outcome": "ok", "error": None}}
-    failure = {"ok": False, "outcome": "hang", "error": "no end", "init": False}
-    (again,) = one.after(failure, [step], answers)
-    assert (again["id"], again["timeout_s"]) == ("bytes 1-2", watch.AGAIN_S)
+def test_after_a_hang_only_the_pairs_without_an_answer_go_alone(watch: Any, a_round: Any) -> None:
+    watch.look_for_lost = lambda _gpus: None
+    answers: dict[str, Any] = {"bytes 0-3": RIGHT}
+    (again,) = watch.after({"ok": False, "outcome": "hang", "error": "no end", "init": False}, [a_round], answers)
+    assert (again["id"], again["timeout_s"]) == ("bytes 1-2", 10)
     assert answers["bytes round 1"]["parts"] == ["bytes 1-2"]
-    one.close()
 
 
-def test_a_lost_gpu_takes_only_its_pair_out_of_a_round(watch: Any) -> None:
-    one, step = a_round(watch)
-    one.lost[3] = "GPU 3 no longer works"
+def test_a_lost_gpu_takes_only_its_pair_out_of_a_round(watch: Any, a_round: Any) -> None:
+    watch.lost[3] = "GPU 3 no longer works"
     answers: dict[str, Any] = {}
-    (left,) = one.possible([step], answers)
-    assert [part["id"] for part in left["parts"]] == ["bytes 1-2"]
-    assert left["gpus"] == [1, 2]
+    (left,) = watch.possible([a_round], answers)
+    assert ([part["id"] for part in left["parts"]], left["gpus"]) == (["bytes 1-2"], [1, 2])
     assert answers == {"bytes 0-3": {"ok": None, "outcome": "not run", "error": "GPU 3 no longer works"}}
-    one.close()
 
 
-def test_a_round_that_fails_though_its_pairs_are_right_alone_is_an_error(watch: Any) -> None:
-    tiers = importlib.import_module("nccl_tiers")
-    options = SimpleNamespace(quick=False, alone=False, timeout_s=9)
-    right = {"ok": True, "outcome": "ok", "error": None}
-    failure = {"ok": False, "outcome": "hang", "error": "no end within 30 s", "parts": ["bytes 1-2"]}
-    for alone, errors in (
-        (right, ["round 2 of the pairs (bytes)"]),
-        ({"ok": False, "outcome": "hang", "error": ""}, []),
-    ):
-        made = tiers.Examination(options, watch.Watch(options, ""))
-        answers = {"bytes 0-3": right, "bytes 1-2": alone, "bytes round 2": dict(failure)}
-        made.merge(answers)
-        assert [error["where"] for error in made.document["errors"]] == errors
-        assert set(answers) == {"bytes 0-3", "bytes 1-2"}
-        made.watch.close()
+HANG = {"ok": False, "outcome": "hang", "error": ""}
 
 
-def test_what_was_measured_alone_is_added_to_the_round(watch: Any) -> None:
-    tiers = importlib.import_module("nccl_tiers")
-    options = SimpleNamespace(quick=False, alone=False, timeout_s=9)
-    made = tiers.Examination(options, watch.Watch(options, ""))
-    in_round = {"ok": True, "outcome": "ok", "error": None, "round_gb_s": 40.0}
-    answers = {
-        "bytes 0-1": dict(in_round),
-        "bytes 0-1 alone": {"ok": True, "outcome": "ok", "error": None, "gb_s": 48.0, "latency_us": 2.0},
-        "bytes 1-0": dict(in_round),
-        "bytes 1-0 alone": watch.not_run("the time limit of the test, 9 s, is over"),
-    }
+@pytest.mark.parametrize(("alone", "errors"), [(RIGHT, ["round 2 of the pairs (bytes)"]), (HANG, [])])
+def test_a_round_that_fails_though_its_pairs_are_right_alone_is_an_error(
+    watch: Any, module: Callable[[str], Any], alone: dict[str, Any], errors: list[str]
+) -> None:
+    made = module("nccl_tiers").Examination(watch.options, watch)
+    answers = {"bytes 0-3": RIGHT, "bytes 1-2": alone, "bytes round 2": HANG | {"parts": ["bytes 1-2"]}}
     made.merge(answers)
+    assert [error["where"] for error in made.document["errors"]] == errors
+    assert set(answers) == {"bytes 0-3", "bytes 1-2"}
+
+
+def test_what_was_measured_alone_is_added_to_the_round(watch: Any, module: Callable[[str], Any]) -> None:
+    in_round: dict[str, Any] = RIGHT | {"round_gb_s": 40.0}
+    answers = {"bytes 0-1": in_round, "bytes 0-1 alone": RIGHT | {"gb_s": 48.0, "latency_us": 2.0}}
+    answers |= {"bytes 1-0": in_round, "bytes 1-0 alone": module("nccl_watch").not_run("the time limit is over")}
+    module("nccl_tiers").Examination(watch.options, watch).merge(answers)
     assert answers["bytes 0-1"] == {**in_round, "gb_s": 48.0, "latency_us": 2.0}
     assert answers["bytes 1-0"] == in_round  # what the round found stays
-    made.watch.close()

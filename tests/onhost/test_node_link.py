@@ -100,17 +100,13 @@ def test_a_node_that_does_not_listen(running: ExitStack) -> None:
     assert (link.at, link.error) == ("a", "its measurement did not end")
 
 
-def test_it_ends_when_nobody_watches(running: ExitStack, tmp_path: Path) -> None:
+def test_it_ends_when_nobody_watches_and_after_its_time_limit(running: ExitStack, tmp_path: Path) -> None:
     watched = tmp_path / "watched"
     watched.touch()
     os.utime(watched, (time.time() - 100, time.time() - 100))
     program = _start(running, "listen", _free_port(), "--watched", str(watched), "--watched-s", "50")
     assert program.wait(10) == 3
-
-
-def test_it_ends_after_its_time_limit(running: ExitStack) -> None:
-    port = _free_port()
-    listens = _start(running, "listen", port, "--timeout-s", "0.5", "--connect-s", "150")
+    listens = _start(running, "listen", _free_port(), "--timeout-s", "0.5", "--connect-s", "150")
     began = time.monotonic()
     assert _end(listens).error is not None
     assert time.monotonic() - began < 60

@@ -2,64 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
 
-from lab.simulators.cuda.bare import add_cuda
-from lab.simulators.nvml.bare import Bare, bare
+from lab.simulators.nvml.bare import Bare
 from rigwright import catalogue
 from rigwright.core.command import Result
 from rigwright.features.stress.facts import Stress, measured
 from tests.paths import ROOT
 
-VERSION = "535.261.03"
 SHORT = ("--seconds", "3", "--step-timeout-s", "15")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("stress")
-    for path in (*made.parents, made):
-        if path.is_relative_to("/tmp") and path != Path("/tmp"):
-            path.chmod(0o755)
-    for path in (
-        *(ROOT / "onhost").glob("nccl_*.py"),
-        *(ROOT / "onhost").glob("stress*.py"),
-        ROOT / "onhost/recorder.py",
-        Path(pynvml.__file__),
-    ):
-        shutil.copy(path, made / path.name)
-    return made
-
-
-def driver_of(rig: str, folder: Path) -> Bare:
-    return add_cuda(bare(rig, VERSION, folder / rig), VERSION)
-
-
-@pytest.fixture(scope="module")
-def _servbadge(folder: Path) -> Bare:
-    return driver_of("servbadge", folder)
-
-
-@pytest.fixture
-def servbadge(_servbadge: Bare) -> Iterator[Bare]:
-    state = _servbadge.hardware / "volatile/state"
-    before = state.read_text()
-    yield _servbadge
-    state.write_text(before)
 
 
 def start(driver: Bare, folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -187,10 +150,8 @@ class Interrupted:
 
     def answer(self, one: dict[str, Any]) -> dict[str, Any]:
         if one["do"] == "look":
-            devices = [
-                {"bus_id": f"0000:0{at}:00.0", "uuid": f"GPU-{at}", "name": "V100", "compute_capability": "7.0"}
-                for at in range(2)
-            ]
+            same = {"name": "V100", "compute_capability": "7.0"}
+            devices = [{"bus_id": f"0000:0{at}:00.0", "uuid": f"GPU-{at}", **same} for at in range(2)]
             return {"versions": {}, "libraries": {}, "devices": devices, "peers": [], "lacking": []}
         speeds: dict[str, Any] = {"kinds": {}, "gb_s": {}, "digests": {}, "wrong": []}
         gpus = {str(gpu): speeds for gpu in one["ranks"] or one["gpus"]}
@@ -211,12 +172,15 @@ class Interrupted:
     ],
 )
 def test_a_signal_in_any_stage_keeps_what_was_measured_before(
-    begins: str, stages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    begins: str,
+    stages: list[str],
+    tmp_path: Path,
+    module: Callable[[str], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "onhost"))
-    program = importlib.import_module("stress")
+    program = module("stress")
     monkeypatch.setattr(program.nccl_host, "on_signals", lambda _handler: None)
-    monkeypatch.setattr(importlib.import_module("nccl_watch").nccl_host, "on_signals", lambda _handler: None)
     watch = Interrupted(program, begins, tmp_path)
     stress = program.Stress(program.options_of(["--seconds", "1"]), watch)
     code = program.carried_out(stress, watch)
@@ -236,22 +200,6 @@ def test_without_a_driver_it_could_not_run(servbadge: Bare, folder: Path) -> Non
     servbadge.load_driver("none")
     found = run(servbadge, folder, code=2)
     assert [error.where for error in found.errors] == ["CUDA"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--seconds", "0"), "--seconds is from 1 to 86400"),
-        (("--seconds", "nan"), "--seconds is from 1 to 86400"),
-        (("--libraries", "/nowhere"), "--libraries /nowhere: no such folder"),
-        (("--without", "fans"), "--without knows collective"),
-    ],
-)
-def test_words_that_cannot_be_meant(words: tuple[str, str], said: str) -> None:
-    argv = [sys.executable, str(ROOT / "onhost/stress.py"), *words]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
 
 
 @pytest.mark.gpu

@@ -82,11 +82,8 @@ def test_every_rank_of_every_run_is_told(tmp_path: Path) -> None:
     alive.touch()
     os.utime(alive, (1, 1))
     found = _run("--python", _stand_in(tmp_path, "well"), "--gpus", "4", "--seconds", "3", "--alive", str(alive))
-    assert [(run.gpus, len(run.ranks), run.samples_s) for run in found.runs] == [
-        (1, 1, 1000),
-        (2, 2, 2000),
-        (4, 4, 4000),
-    ]
+    runs = [(run.gpus, len(run.ranks), run.samples_s) for run in found.runs]
+    assert runs == [(1, 1, 1000), (2, 2, 2000), (4, 4, 4000)]
     assert {finding.verdict for finding in _findings(found)} == {"pass"}
 
 
@@ -95,10 +92,8 @@ def test_a_training_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
     assert [run.run.outcome for run in found.runs] == ["done", "hang"]
     assert found.left_behind == ()
     bad = [finding for finding in _findings(found) if finding.verdict != "pass"]
-    assert [(finding.subject, finding.verdict) for finding in bad] == [
-        ("training on 2 GPUs", "fail"),
-        ("training on 4 GPUs", "unknown"),
-    ]
+    seen = [(finding.subject, finding.verdict) for finding in bad]
+    assert seen == [("training on 2 GPUs", "fail"), ("training on 4 GPUs", "unknown")]
     assert "rank 0 at connect; killed" in bad[0].seen
 
 
