@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import resource
@@ -138,10 +137,6 @@ def said(text: str) -> list[str]:
     return [line.split(": ", 1)[1] for line in text.splitlines()]
 
 
-def test_it_is_python_3_8() -> None:
-    ast.parse(SOURCE.read_text(), feature_version=(3, 8))
-
-
 def test_the_one_in_scripts_is_the_same_program() -> None:
     done = subprocess.run([ROOT / "scripts/gpu_limits.py", "--help"], capture_output=True, text=True, check=True)
     assert "positions" in done.stdout
@@ -170,17 +165,9 @@ def test_apply_sets_reads_back_and_then_has_nothing_to_do(host: Host) -> None:
     assert again.returncode == 0
     assert again.stdout.splitlines()[3] == f"{title(4)}: as wanted, nothing to change"
     assert host.driver.kept() == state
-
-
-def test_only_the_gpu_that_differs_is_touched(host: Host) -> None:
-    host.apply(ALL)
     host.driver.put(gpu2__set__power_limit_mw=300000)
-    assert said(host.apply(ALL).stdout) == [
-        "as wanted, nothing to change",
-        "as wanted, nothing to change",
-        "power limit 300 -> 200 W",
-        "as wanted, nothing to change",
-    ]
+    same = "as wanted, nothing to change"
+    assert said(host.apply(ALL).stdout) == [same, same, "power limit 300 -> 200 W", same], "the GPU that differs"
 
 
 def test_the_first_matching_rule_wins(host: Host) -> None:
@@ -204,14 +191,13 @@ def test_the_first_matching_rule_wins(host: Host) -> None:
 
 
 def test_a_refusal_is_named_and_stops_no_other(host: Host) -> None:
-    clocks = {"memory_mhz": 877, "graphics_mhz": 1001}
     refused = {
         "match": {"uuid": UUIDS[0]},
         "persistence": True,
         "power_limit_w": 500,
-        "application_clocks": clocks,
         "locked_graphics_mhz": [210, 2500],
     }
+    refused["application_clocks"] = {"memory_mhz": 877, "graphics_mhz": 1001}
     done = host.apply({**ALL, "gpus": [refused, RULE]})
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
@@ -274,13 +260,10 @@ def test_lost_and_hanging_gpus_are_given_up(host: Host) -> None:
     assert [gpu["power_limit_w"] for gpu in gpus] == [200, None, 300, 200]
     assert gpus[1]["errors"] == {"gpu": "GPU is lost"}
     assert [gpu["place"] for gpu in gpus] == [f"SXM2-{number} {bus}" for number, bus in enumerate(BUS_IDS, 1)]
-
-
-def test_a_gpu_lost_in_the_middle_is_lost_once(host: Host) -> None:
-    host.driver.put(gpu3__fault__call__nvmlDeviceSetPersistenceMode=15)
+    host.driver.put(gpu1__fault__open="", gpu3__fault__call__nvmlDeviceSetPersistenceMode=15)
+    host.load_driver()
     done = host.apply(ALL)
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout.splitlines()[3] == f"{title(4)}: nothing changed"
+    assert (len(done.stderr.splitlines()), done.stdout.splitlines()[3]) == (1, f"{title(4)}: nothing changed")
 
 
 def test_a_missing_gpu_is_counted_and_named(host: Host) -> None:
@@ -343,7 +326,7 @@ def test_without_a_driver_it_says_so_in_time(host: Host) -> None:
     assert json.loads(shown.stdout)["gpus"] == []
 
 
-def test_a_wrong_library_is_not_waited_for(host: Host) -> None:
+def test_a_wrong_library_is_not_waited_for_and_said_once(host: Host) -> None:
     host.driver.load_driver("550.163.01")
     host.wants(ALL)
     started = time.monotonic()
@@ -351,6 +334,9 @@ def test_a_wrong_library_is_not_waited_for(host: Host) -> None:
     assert time.monotonic() - started < 60
     assert done.returncode == 1
     assert "version mismatch.; the driver was upgraded and not yet loaded: reboot" in done.stderr
+    code, _, errors = look(host)
+    assert (code, len(errors)) == (1, 1)
+    assert look(host) == (1, [], [])
 
 
 @pytest.mark.parametrize(
@@ -404,6 +390,8 @@ def test_a_lock_is_recorded_and_not_set_twice(cards: Host) -> None:
     other = {**rule, "locked_graphics_mhz": [210, 1200]}
     assert said(cards.apply({"gpus": [other]}).stdout)[2] == "locked graphics clock to 210-1200 MHz (set, not readable)"
     assert [line[2:4] for line in lines_of(cards) if line[1] == "graphics"] == [["210", "1200"]] * 3
+    wrong = cards.apply({"gpus": [{"match": {}, "locked_memory_mhz": [405, 12000]}]}).stderr
+    assert "405-12000 MHz is not within 405 to 9751 MHz: locked_memory_mhz: [405, 9751] is the nearest" in wrong
 
 
 @pytest.mark.nightly
@@ -416,37 +404,33 @@ def test_a_record_ends_with_its_boot_or_load(host: Host) -> None:
         assert said(host.apply(LOCKED).stdout)[3].endswith("210-1005 MHz (set, not readable)")
 
 
-def test_a_lock_without_persistence_is_no_record(host: Host) -> None:
+def test_a_lock_without_persistence_and_a_refused_one_leave_no_record(host: Host) -> None:
     done = host.apply({"gpus": [{"match": {}, "locked_graphics_mhz": [210, 1005]}]})
-    assert said(done.stdout)[0] == (
-        "locked graphics clock to 210-1005 MHz (lost with its last client, as persistence is off)"
-    )
+    assert said(done.stdout)[0].endswith("to 210-1005 MHz (lost with its last client, as persistence is off)")
     assert not host.record.exists()
-
-
-def test_a_refused_lock_leaves_no_record(host: Host) -> None:
     host.driver.put(gpu0__fault__call__nvmlDeviceSetGpuLockedClocks=4)
-    done = host.apply(LOCKED)
-    assert done.returncode == 1
+    assert host.apply(LOCKED).returncode == 1
     assert [line[0] for line in lines_of(host)] == sorted(UUIDS[1:])
 
 
 def test_a_geforce_has_its_other_limits_without_application_clocks(cards: Host) -> None:
     rule = {**ALL["gpus"][0], "match": {}}
     assert "application_clocks" in rule
+    gpus = cards.show()["gpus"]
+    assert [(gpu["power_limit_max_w"], gpu["application_clocks"]) for gpu in gpus] == [
+        (350, None),
+        (375, None),
+        (480, None),
+    ]
+    assert gpus[0]["errors"] == {"application_clocks": "Not Supported", "default_application_clocks": "Not Supported"}
     cards.driver.put(gpu1__fault__call__nvmlDeviceGetApplicationsClock=26)  # a driver that has them no longer
     done = cards.apply({"gpus": [rule]})
     assert (done.returncode, done.stderr) == (0, "")
     assert [gpu["power_limit_w"] for gpu in cards.show()["gpus"]] == [rule["power_limit_w"]] * 3
     watched = cards.run("watch")
     assert (watched.returncode, watched.stdout, watched.stderr) == (0, "", "")
-
-
-def test_application_clocks_that_cannot_be_read_are_no_missing_ones(host: Host) -> None:
-    host.driver.put(gpu1__fault__call__nvmlDeviceGetApplicationsClock=999)
-    done = host.apply(ALL)
-    assert done.returncode == 1
-    assert "application clocks: Unknown Error" in done.stderr
+    cards.driver.put(gpu1__fault__call__nvmlDeviceGetApplicationsClock=999)  # they are not missing
+    assert "application clocks: Unknown Error" in cards.apply({"gpus": [rule]}).stderr
 
 
 def test_pascal_locks_nothing_and_turing_no_memory(cards: Host) -> None:
@@ -463,13 +447,6 @@ def test_pascal_locks_nothing_and_turing_no_memory(cards: Host) -> None:
     ]
     assert sorted(line[:2] for line in lines_of(cards)) == sorted(
         [[FRAME[1], "graphics"], [FRAME[2], "graphics"], [FRAME[2], "memory"]]
-    )
-
-
-def test_a_memory_clock_out_of_range_names_the_range(cards: Host) -> None:
-    done = cards.apply({"gpus": [{"match": {}, "persistence": True, "locked_memory_mhz": [405, 12000]}]})
-    assert done.stderr.splitlines()[0].endswith(
-        "405-12000 MHz is not within 405 to 9751 MHz: locked_memory_mhz: [405, 9751] is the nearest"
     )
 
 
@@ -500,12 +477,6 @@ def watched(host: Host) -> Host:
     return host
 
 
-def processor_time_of_children() -> float:
-    """Returns the processor time of all programs that this one has run to their end, in seconds."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def look(host: Host) -> tuple[int, list[str], list[str]]:
     """Runs watch once; returns its exit status, stdout and stderr."""
     done = host.run("watch", "--gpu-timeout-s", "5")
@@ -513,33 +484,21 @@ def look(host: Host) -> tuple[int, list[str], list[str]]:
 
 
 def reset_of_gpu_2(host: Host) -> None:
-    put = {
-        f"gpu1__set__{name}": "" for name in ("power_limit_mw", "application_memory_mhz", "application_graphics_mhz")
-    }
-    host.driver.put(**put, gpu1__set__locked_graphics_max="", gpu1__set__locked_graphics_min="")
+    names = "power_limit_mw application_memory_mhz application_graphics_mhz locked_graphics_max locked_graphics_min"
+    host.driver.put(**{f"gpu1__set__{name}": "" for name in names.split()})
 
 
-def test_what_a_reset_took_is_given_again(watched: Host) -> None:
-    for _ in range(2):
+def test_what_a_reset_took_is_given_again_and_said_three_times_in_a_row(watched: Host) -> None:
+    line = (
+        f"{title(2)}: forgotten (power limit 300 W is the default; application clocks 877,1312 MHz is the default): "
+        "power limit 300 -> 200 W; application clocks 877,1312 -> 877,1005 MHz"
+    )
+    reset_of_gpu_2(watched)
+    assert look(watched) == (0, [line], [])
+    assert look(watched) == (0, [], [])
+    for out in ([line], [line], [f"{line} (at each of 3 looks, said no more)"], [], []):
         reset_of_gpu_2(watched)
-        code, out, errors = look(watched)
-        assert (code, errors) == (0, [])
-        assert out == [
-            f"{title(2)}: forgotten (power limit 300 W is the default; application clocks 877,1312 MHz is the default): "
-            "power limit 300 -> 200 W; application clocks 877,1312 -> 877,1005 MHz"
-        ]
-        assert look(watched) == (0, [], [])
-
-
-@pytest.mark.nightly
-def test_one_that_forgets_at_every_look_is_said_three_times(watched: Host) -> None:
-    out = []
-    for _ in range(5):
-        reset_of_gpu_2(watched)
-        out.append(look(watched)[1])
-    assert out[0] == out[1]
-    assert out[2] == [f"{out[0][0]} (at each of 3 looks, said no more)"]
-    assert out[3:] == [[], []]
+        assert look(watched) == (0, out, [])
     assert watched.show()["gpus"][1]["power_limit_w"] == 200, "repaired anyway"
 
 
@@ -614,16 +573,14 @@ def test_what_is_refused_is_refused_at_every_look_and_said_once(watched: Host) -
     assert again[3][1] == []
 
 
-def test_a_lost_and_a_missing_gpu_are_said_once(watched: Host) -> None:
+def test_a_lost_a_missing_and_a_hanging_gpu_are_said_once_and_the_others_are_mended(watched: Host) -> None:
     watched.driver.put(gpu1__fault__open=15, gpu3__absent=1)
     code, out, errors = look(watched)
     assert (code, out) == (1, [])
     assert errors[0].startswith("SXM2-2 0000:07:00.0: GPU is lost")
     assert errors[1:] == ["3 of 4 expected GPUs present, missing: SXM2-4 0000:0b:00.0"]
     assert look(watched) == (1, [], [])
-
-
-def test_a_hang_ends_and_the_others_are_mended(watched: Host) -> None:
+    watched.driver.put(gpu1__fault__open="", gpu3__absent="")
     watched.load_driver()
     watched.driver.put(gpu2__fault__delay_ms=120000)
     started = time.monotonic()
@@ -639,11 +596,8 @@ def test_a_gpu_whose_asker_hangs_in_the_kernel_is_not_asked_again(watched: Host)
         fields = Path(f"/proc/{hanging.pid}/stat").read_text().rpartition(")")[2].split()
         memory = watched.root / "run/rigwright/limits-drift"
         memory.write_text(json.dumps({"stuck": {"GPU 2": [hanging.pid, fields[19]]}}))
-        assert look(watched) == (
-            1,
-            [],
-            [f"SXM2-3 0000:0a:00.0: no answer; process {hanging.pid} that asked it still hangs in the kernel"],
-        )
+        line = f"SXM2-3 0000:0a:00.0: no answer; process {hanging.pid} that asked it still hangs in the kernel"
+        assert look(watched) == (1, [], [line])
         assert "no answer" in watched.show()["gpus"][2]["errors"]["gpu"]
     finally:
         hanging.send_signal(signal.SIGKILL)
@@ -651,24 +605,14 @@ def test_a_gpu_whose_asker_hangs_in_the_kernel_is_not_asked_again(watched: Host)
     assert look(watched) == (0, [], [])
 
 
-def test_an_unloaded_driver_is_left_unloaded(watched: Host) -> None:
+def test_an_unloaded_driver_is_left_unloaded(watched: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """An NVML call would load the driver in the middle of an upgrade."""
     watched.unload_driver()
     trace = watched.root / "trace"
-    os.environ["NVMLSIM_TRACE"] = str(trace)
-    try:
-        assert look(watched) == (0, ["the driver is not loaded: nothing to look at"], [])
-        assert look(watched) == (0, [], [])
-    finally:
-        del os.environ["NVMLSIM_TRACE"]
+    monkeypatch.setenv("NVMLSIM_TRACE", str(trace))
+    assert look(watched) == (0, ["the driver is not loaded: nothing to look at"], [])
+    assert look(watched) == (0, [], [])
     assert not trace.exists()
-
-
-def test_a_wrong_library_is_said_once(watched: Host) -> None:
-    watched.driver.load_driver("550.163.01")
-    code, _, errors = look(watched)
-    assert (code, len(errors)) == (1, 1)
-    assert look(watched) == (1, [], [])
 
 
 def test_a_gpu_without_a_rule_is_said_once(host: Host) -> None:
@@ -678,21 +622,17 @@ def test_a_gpu_without_a_rule_is_said_once(host: Host) -> None:
     assert look(host) == (0, [], [])
 
 
-def test_watch_leaves_another_at_work(watched: Host) -> None:
+def test_watch_is_quick_when_there_is_nothing_to_do_and_waits_for_nobody(watched: Host) -> None:
+    began, state = resource.getrusage(resource.RUSAGE_CHILDREN), watched.driver.kept()
+    look(watched)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert within(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime, 2)
+    assert watched.driver.kept() == state
     reset_of_gpu_2(watched)
     with (watched.root / "run/rigwright/limits.lock").open("a") as lock:
         subprocess.run(["flock", "--exclusive", str(lock.fileno())], pass_fds=[lock.fileno()], check=True)
         assert look(watched) == (0, [], [])
     assert len(look(watched)[1]) == 1
-
-
-def test_watch_is_quick_when_there_is_nothing_to_do(watched: Host) -> None:
-    began = processor_time_of_children()
-    look(watched)
-    assert within(processor_time_of_children() - began, 2)
-    state = watched.driver.kept()
-    look(watched)
-    assert watched.driver.kept() == state
 
 
 # --- show and reset
@@ -725,13 +665,6 @@ def test_show_tells_everything_of_a_v100(host: Host) -> None:
         "locked_clocks_readable": False,
         "errors": {},
     }
-
-
-def test_show_says_why_a_3090_has_no_application_clocks(cards: Host) -> None:
-    gpus = cards.show()["gpus"]
-    assert [gpu["power_limit_max_w"] for gpu in gpus] == [350, 375, 480]
-    assert gpus[0]["application_clocks"] is None
-    assert gpus[0]["errors"] == {"application_clocks": "Not Supported", "default_application_clocks": "Not Supported"}
 
 
 def test_show_tells_which_links_are_down_and_what_they_counted(host: Host) -> None:
@@ -788,9 +721,14 @@ def test_the_command_of_limits_sets_them_and_resets_them(host: Host) -> None:
     assert look(host) == (0, [], []), "the timer's check is paused"
 
 
-def test_the_command_of_limits_fails_with_the_words_of_a_gpu_that_refuses(host: Host) -> None:
+def test_the_command_of_limits_fails_for_a_gpu_that_refuses_and_not_for_a_lost_one(host: Host) -> None:
+    """The following plan names the lost GPU; the others have their limits."""
     host.wants(ALL)
-    host.driver.put(gpu1__fault__call__nvmlDeviceSetPowerManagementLimit=4)
+    host.driver.put(gpu2__fault__open=15)
+    assert command_of(host, "apply", "--wait-s", "0").returncode == 0
+    host.driver.put(gpu2__fault__open="", gpu1__fault__call__nvmlDeviceSetPowerManagementLimit=4)
+    assert [gpu["power_limit_w"] for gpu in host.show()["gpus"]] == [200, 200, 300, 200]
+    host.boot()
     done = command_of(host, "apply", "--wait-s", "0")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
@@ -798,15 +736,6 @@ def test_the_command_of_limits_fails_with_the_words_of_a_gpu_that_refuses(host: 
         "sudo systemctl restart gpu-limits.service\n"
     )
     assert [gpu["power_limit_w"] for gpu in host.show()["gpus"]] == [200, 300, 200, 200]
-
-
-def test_a_lost_gpu_does_not_fail_the_command_of_limits(host: Host) -> None:
-    """The following plan names the lost GPU; the others have their limits."""
-    host.wants(ALL)
-    host.driver.put(gpu2__fault__open=15)
-    assert command_of(host, "apply", "--wait-s", "0").returncode == 0
-    host.driver.put(gpu2__fault__open="")
-    assert [gpu["power_limit_w"] for gpu in host.show()["gpus"]] == [200, 200, 300, 200]
 
 
 def test_the_command_of_limits_without_python(host: Host, tmp_path: Path) -> None:

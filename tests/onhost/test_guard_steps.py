@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-
-from tests.paths import ROOT
 
 GPU, MEMORY, FAN = "gpu_temperature_c", "memory_temperature_c", "fan_rpm_min"
 ALL = ["lower-limit", "stop", "power-off"]
@@ -16,10 +13,9 @@ THRESHOLDS = {GPU: {"above": 90, "for_s": 10}, MEMORY: {"for_s": 10}, FAN: {"bel
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Any:
+def program(module: Callable[[str], Any]) -> Any:
     """Returns the module."""
-    monkeypatch.syspath_prepend(str(ROOT / "onhost"))
-    return importlib.import_module("guard_steps")
+    return module("guard_steps")
 
 
 class Machine:
@@ -54,12 +50,8 @@ def test_a_threshold_that_is_left_for_one_reading_begins_again(program: Any) -> 
         machine.reads(9, 95)
         machine.reads(1, 89)
     assert machine.due == []
-
-
-def test_the_number_itself_reaches_the_threshold(program: Any) -> None:
-    machine = Machine(program)
     machine.reads(15, 90)
-    assert [event for _, event in machine.due] == ["lower-limit"]
+    assert [event for _, event in machine.due] == ["lower-limit"], "the number itself reaches it"
 
 
 def test_no_step_follows_when_the_first_has_helped(program: Any) -> None:
@@ -114,22 +106,13 @@ def test_nothing_is_powered_off_in_the_first_minutes_of_a_boot(program: Any) -> 
     assert machine.due[-1] == (280, "power-off")
 
 
-def test_without_power_off_it_ends_with_the_last_step(program: Any) -> None:
-    machine = Machine(program, ["lower-limit"])
+@pytest.mark.parametrize(
+    ("steps", "event"), [(["lower-limit"], "lower-limit"), ([], "over"), (["power-off"], "power-off")]
+)
+def test_it_ends_with_the_last_step_and_tells_once(program: Any, steps: list[str], event: str) -> None:
+    machine = Machine(program, steps)
     machine.reads(3000, 99)
-    assert machine.due == [(10, "lower-limit")]
-
-
-def test_without_steps_it_tells_once(program: Any) -> None:
-    machine = Machine(program, [])
-    machine.reads(3000, 99)
-    assert machine.due == [(10, "over")]
-
-
-def test_power_off_alone_waits_for_its_threshold_only(program: Any) -> None:
-    machine = Machine(program, ["power-off"])
-    machine.reads(60, 99)
-    assert machine.due == [(10, "power-off")]
+    assert machine.due == [(10, event)]
 
 
 @pytest.mark.parametrize(
@@ -168,18 +151,8 @@ def test_two_gpus_have_a_time_each(program: Any) -> None:
     assert machine.why == ["GPU a at 95 C (limit 90 C) for 10 s"]
 
 
-def test_a_kind_without_a_threshold_is_not_judged(program: Any) -> None:
-    steps = program.Steps({GPU: {"above": 90, "for_s": 1}}, ALL, 10)
-    for now in range(60):
-        assert steps.look(float(now), 1e6, {(FAN, "FAN1"): (0, None)}) == []
-
-
-def test_many_hot_gpus_are_one_sentence(program: Any) -> None:
-    steps = program.Steps(THRESHOLDS, ["lower-limit"], 10)
-    due = [
-        one
-        for now in range(12)
-        for one in steps.look(float(now), 1e6, {(GPU, f"{n:02}"): (95, None) for n in range(16)})
-    ]
-    assert len(due) == 1
-    assert due[0]["why"].endswith("GPU 05 at 95 C (limit 90 C) for 10 s; and 10 more")
+def test_many_hot_gpus_are_one_sentence_and_a_fan_without_a_threshold_is_not_judged(program: Any) -> None:
+    steps = program.Steps({GPU: THRESHOLDS[GPU]}, ["lower-limit"], 10)
+    readings = {(GPU, f"{n:02}"): (95, None) for n in range(16)} | {(FAN, "FAN1"): (0, None)}
+    (due,) = (one for now in range(12) for one in steps.look(float(now), 1e6, readings))
+    assert due["why"].endswith("GPU 05 at 95 C (limit 90 C) for 10 s; and 10 more")
