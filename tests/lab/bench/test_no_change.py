@@ -21,10 +21,9 @@ def measured(name: str, wall_s: float, round_trips: int | None = None) -> Measur
 
 
 def test_table_and_goals() -> None:
-    rows = [
-        measured("ssh true", 0.2), measured("bench.yml, 11 steps", 0.3, 1), measured("provision.yml, with checks", 0.6, 3),
-        measured("bench.yml, 11 steps, before", 0.9, 4), measured("invoke --list", 0.1),
-    ]  # fmt: skip
+    rows = [measured("ssh true", 0.2), measured("bench.yml, 11 steps", 0.3, 1)]
+    rows += [measured("provision.yml, with checks", 0.6, 3), measured("bench.yml, 11 steps, before", 0.9, 4)]
+    rows += [measured("invoke --list", 0.1)]
     lines = no_change.table(rows).splitlines()
     assert lines[2].split() == ["bench.yml,", "11", "steps", "0.300", "1.50", "0.100", "500", "1"]
     assert lines[5].split() == ["invoke", "--list", "0.100", "0.100", "500"]
@@ -44,14 +43,8 @@ def test_a_version_of_a_commit_is_what_its_commands_import(tmp_path: Path) -> No
     assert one.name == "provision.yml, with checks, before"
     argv = [no_change.PYTHON, "-c", "import rigwright; print(rigwright.__file__)"]
     assert no_change._once(one, argv=argv).startswith(str(tmp_path))
-    listed = subprocess.run(
-        [one.argv[0], "--list"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    argv, env = [one.argv[0], "--list"], {"PYTHONPATH": str(tmp_path)}
+    listed = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     assert "fleet.check" in listed.stdout
 
 
@@ -83,18 +76,12 @@ if __name__ == "__main__":
 
 def test_a_profile_counts_imports_and_threads(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    (tmp_path / "spinning.py").write_text(
-        "import time\nend = time.thread_time() + 0.3\nwhile time.thread_time() < end: pass\n"
-    )
+    spin = "import time\nend = time.thread_time() + 0.3\nwhile time.thread_time() < end: pass\n"
+    (tmp_path / "spinning.py").write_text(spin)
     out = tmp_path / "profile"
-    script = str(ROOT / "lab" / "bench" / "processor_profile.py")
+    argv = [sys.executable, f"{ROOT}/lab/bench/processor_profile.py", str(out), str(tmp_path / "program.py")]
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, script, str(out), str(tmp_path / "program.py")],
-            env={"PYTHONPATH": str(tmp_path)},
-            check=False,
-        )
-        assert done.returncode == 3
+        assert subprocess.run(argv, env={"PYTHONPATH": str(tmp_path)}, check=False).returncode == 3
     assert len([json.loads(line) for line in out.read_text().splitlines()]) == 2
     seconds = processor_profile.mean(out)
     assert seconds["import: standard library"] == pytest.approx(0.3, abs=0.06)

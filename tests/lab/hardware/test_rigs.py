@@ -81,9 +81,8 @@ def test_a_rig_is_the_catalogues(name: str) -> None:
     assert links == {frozenset((a, b)): number for a, b, number in known.pairs}
     assert len((described["nvswitches"] or {"bus_ids": []})["bus_ids"]) == known.nvswitches
     slots = {gpu["position"]: gpu["values"].get("slot.width") for gpu in described["gpus"]}
-    assert {position: width for position, width in slots.items() if width} == {
-        position: lanes.width for position, lanes in known.lanes.items()
-    }
+    narrow = {position: lanes.width for position, lanes in known.lanes.items()}
+    assert {position: width for position, width in slots.items() if width} == narrow
     names = described["dmi"]["product_name"], described["dmi"]["board_name"]
     assert not known.boards or any(board in one for board in known.boards for one in names)
     assert not known.memory_gib or known.memory_gib == described["memory"]["gib"]
@@ -131,11 +130,9 @@ def test_a_cascade_and_the_switches_of_a_dgx_2() -> None:
 
 
 def test_the_narrow_slot_of_the_desktop() -> None:
-    found = {node.function.secondary: node.function for node, _, _ in functions("desktop") if node.function.is_bridge}
-    port, card = (
-        found[6].link,
-        next(n.function.link for n, _, _ in functions("desktop") if n.function.address[5:7] == "06"),
-    )
+    found = [node.function for node, _, _ in functions("desktop")]
+    port = next(function.link for function in found if function.is_bridge and function.secondary == 6)
+    card = next(function.link for function in found if function.address[5:7] == "06")
     assert port is not None
     assert card is not None
     assert (port.width, port.width_now, card.width, card.width_now) == (1, 1, 16, 1)
@@ -223,12 +220,9 @@ def test_smbios_tables(tmp_path: Path) -> None:
     assert kinds == [0, 1, 2, 3, 16, *[17] * 16, 127]
     assert (tmp_path / "dmi/id/product_name").read_text() == "DGXA100 920-23687-2530-000\n"
     assert (tmp_path / "dmi/id/product_serial").stat().st_mode & 0o777 == 0o400
-
-
-def test_a_module_that_is_gone_leaves_an_empty_place(tmp_path: Path) -> None:
     described = rig.describe("servbadge")
-    dmi.write(tmp_path / "dmi", described["dmi"], described["memory"], "host", 16)
-    table = (tmp_path / "dmi/tables/DMI").read_bytes()
+    dmi.write(tmp_path / "less", described["dmi"], described["memory"], "host", 16)
+    table = (tmp_path / "less/tables/DMI").read_bytes()  # a module that is gone leaves an empty place
     at = [match.start() for match in re.finditer(rb"\x11\x28[\x20-\x27]\0", table)]
     assert [struct.unpack_from("<H", table, one + 12)[0] for one in at] == [16 << 10] * 7 + [0]
 

@@ -73,22 +73,16 @@ def limits(driver: Bare, user: str | None = None) -> str:
     )
 
 
-def test_without_a_driver_init_says_so(servbadge: Bare) -> None:
+def test_init_needs_the_driver_and_every_other_call_needs_init(servbadge: Bare) -> None:
+    assert ask(servbadge, "print(code(nvmlDeviceGetCount))") == "1"
+    assert ask(servbadge, "nvmlInit(); nvmlInit(); nvmlShutdown(); print(nvmlDeviceGetCount())") == "4"
+    assert ask(servbadge, "nvmlInit(); nvmlShutdown(); print(code(nvmlDeviceGetCount))") == "1"
+    servbadge.load_driver("550.163.01")
+    assert ask(servbadge, "print(code(nvmlInit), nvmlSystemGetNVMLVersion())") == "18 12.535.261.03"
     servbadge.load_driver("none")
     assert ask(servbadge, "print(code(nvmlInit))") == "9"
     servbadge.cut_power()
     assert ask(servbadge, "print(code(nvmlInit))") == "9"
-
-
-def test_with_another_driver_init_says_mismatch_and_the_library_its_version(servbadge: Bare) -> None:
-    servbadge.load_driver("550.163.01")
-    assert ask(servbadge, "print(code(nvmlInit), nvmlSystemGetNVMLVersion())") == "18 12.535.261.03"
-
-
-def test_before_init_and_after_shutdown_nothing_answers(servbadge: Bare) -> None:
-    assert ask(servbadge, "print(code(nvmlDeviceGetCount))") == "1"
-    assert ask(servbadge, "nvmlInit(); nvmlInit(); nvmlShutdown(); print(nvmlDeviceGetCount())") == "4"
-    assert ask(servbadge, "nvmlInit(); nvmlShutdown(); print(code(nvmlDeviceGetCount))") == "1"
 
 
 def test_setters_refuse_an_ordinary_user(servbadge: Bare) -> None:
@@ -142,9 +136,8 @@ def test_loading_the_driver_anew_forgets_all_settings(servbadge: Bare) -> None:
 def test_a_v100_takes_only_listed_pairs_of_clocks(servbadge: Bare) -> None:
     calls = (
         "nvmlInit(); h = gpu(0); nvmlDeviceSetPersistenceMode(h, 1)\n"
-        "print(code(nvmlDeviceSetApplicationsClocks, h, 877, 1001), code(nvmlDeviceSetApplicationsClocks, h, 810, 1005),\n"
-        "      code(nvmlDeviceSetApplicationsClocks, h, 877, 1005), nvmlDeviceGetApplicationsClock(h, NVML_CLOCK_GRAPHICS),\n"
-        "      nvmlDeviceGetDefaultApplicationsClock(h, NVML_CLOCK_GRAPHICS),\n"
+        "print(*[code(nvmlDeviceSetApplicationsClocks, h, *pair) for pair in ((877, 1001), (810, 1005), (877, 1005))],\n"
+        "      nvmlDeviceGetApplicationsClock(h, 0), nvmlDeviceGetDefaultApplicationsClock(h, 0),\n"
         "      code(nvmlDeviceSetGpuLockedClocks, h, 210, 900), code(nvmlDeviceSetMemoryLockedClocks, h, 877, 877))\n"
         "clocks = nvmlDeviceGetSupportedGraphicsClocks(h, 877)\n"
         "print(nvmlDeviceGetSupportedMemoryClocks(h), clocks[:4], clocks[-1])"
@@ -157,7 +150,8 @@ def test_a_3090_has_no_application_clocks_but_locks_both(rig_3090: Bare) -> None
         "nvmlInit(); h = gpu(0)\n"
         "print(code(nvmlDeviceSetApplicationsClocks, h, 9751, 1500), code(nvmlDeviceGetApplicationsClock, h, 0),\n"
         "      code(nvmlDeviceSetGpuLockedClocks, h, 210, 1400), code(nvmlDeviceSetMemoryLockedClocks, h, 405, 5001),\n"
-        "      len(nvmlDeviceGetSupportedGraphicsClocks(h, 405)), code(nvmlDeviceGetSerial, h), code(nvmlDeviceGetEccMode, h))"
+        "      len(nvmlDeviceGetSupportedGraphicsClocks(h, 405)), code(nvmlDeviceGetSerial, h),\n"
+        "      code(nvmlDeviceGetEccMode, h))"
     )
     assert ask(rig_3090, calls) == "3 3 0 0 15 3 3"
 
@@ -185,14 +179,11 @@ def test_sixteen_setters_at_once_lose_no_update(servbadge: Bare) -> None:
     for process in processes:
         process.communicate(timeout=60)
     assert [process.returncode for process in processes] == [0] * 16
-    kept = servbadge.kept()
-    for gpu in range(4):
-        setting = f"gpu{gpu}.set."
-        assert kept[setting + "power_limit_mw"] == "155000"
-        assert kept[setting + "application_graphics_mhz"] == "855"
-        assert kept[setting + "locked_graphics_max"] == "905"
-        assert kept[setting + "compute_mode"] == "3"
-        assert kept[setting + "persistence"] == "1"
+    settings = {"power_limit_mw": "155000", "application_graphics_mhz": "855", "locked_graphics_max": "905"}
+    settings |= {"compute_mode": "3", "persistence": "1"}
+    assert {f"gpu{gpu}.set.{key}": value for gpu in range(4) for key, value in settings.items()}.items() <= (
+        servbadge.kept().items()
+    )
 
 
 def test_a_power_cut_takes_settings_and_leaves_what_the_gpu_remembers(servbadge: Bare) -> None:
@@ -258,10 +249,8 @@ def test_load_shows_in_power_clocks_and_reasons(servbadge: Bare) -> None:
 
 
 def test_a_gpu_heats_up_over_minutes_and_its_fans_cool_it(rig_3090: Bare) -> None:
-    read = (
-        "nvmlInit(); h = gpu(0)\n"
-        "print(nvmlDeviceGetTemperature(h, 0), nvmlDeviceGetFanSpeed(h), nvmlDeviceGetTotalEnergyConsumption(h) // 1000)"
-    )
+    read = "nvmlInit(); h = gpu(0); joules = nvmlDeviceGetTotalEnergyConsumption(h) // 1000\n"
+    read += "print(nvmlDeviceGetTemperature(h, 0), nvmlDeviceGetFanSpeed(h), joules)"
     idle, _, before_j = map(int, ask(rig_3090, read).split())
     rig_3090.put(gpu0__load=100)
     seen = []
@@ -325,12 +314,6 @@ def test_an_xid_reaches_who_waits_for_it(servbadge: Bare) -> None:
     assert watcher.communicate(timeout=30)[0] == "8 79 2\n"
 
 
-def test_a_function_of_a_newer_driver_is_not_there(servbadge: Bare) -> None:
-    call = "nvmlInit(); print(code(nvmlDeviceGetNumaNodeId, gpu(0)))"
-    assert ask(servbadge, call) == "13"
-    assert "nvmlDeviceGetNumaNodeId" in exported("550.163.01")
-
-
 def test_no_getter_of_pynvml_harms_the_caller(servbadge: Bare, rig_3090: Bare) -> None:
     every = (
         "import pynvml; nvmlInit(); h = gpu(0); names = [n for n in dir(pynvml) if n.startswith('nvmlDeviceGet')]\n"
@@ -345,15 +328,16 @@ def test_no_getter_of_pynvml_harms_the_caller(servbadge: Bare, rig_3090: Bare) -
     assert int(ask(rig_3090, every)) > 80
 
 
-def test_only_driver_versions_are_built(tmp_path: Path) -> None:
+def test_a_function_of_a_newer_driver_is_not_there_and_only_versions_are_built(servbadge: Bare, tmp_path: Path) -> None:
+    assert ask(servbadge, "nvmlInit(); print(code(nvmlDeviceGetNumaNodeId, gpu(0)))") == "13"
+    assert "nvmlDeviceGetNumaNodeId" in exported("550.163.01")
     with pytest.raises(HostError, match="no driver version"):
         build('535"', tmp_path, tmp_path)
 
 
 @pytest.fixture
 def kernel(servbadge: Bare, folder: Path) -> Path:
-    """Yields the files of a kernel with a loaded module that drives servbadge's GPUs; the simulated library reads
-    them."""
+    """Returns the files of a kernel with a loaded module that drives servbadge's GPUs, for the simulated library."""
     root = folder / "kernel"
     for bus in ("06", "07", "0a", "0b"):
         (root / f"devices/0000:{bus}:00.0/driver").mkdir(parents=True)
@@ -370,33 +354,24 @@ def kernel(servbadge: Bare, folder: Path) -> Path:
     return root
 
 
-def test_a_real_kernel_says_which_driver_is_loaded(servbadge: Bare, kernel: Path) -> None:
-    init = "print(code(nvmlInit))"
-    assert ask(servbadge, init) == "0"
+def test_a_real_kernel_says_which_driver_is_loaded_and_settings_end_with_it(servbadge: Bare, kernel: Path) -> None:
+    ask(servbadge, "nvmlInit(); nvmlDeviceSetPersistenceMode(gpu(0), 1)")
+    show, init = "nvmlInit(); print(nvmlDeviceGetPersistenceMode(gpu(0)))", "print(code(nvmlInit))"
+    assert ask(servbadge, show) == "1"
+    (kernel / "module").rename(kernel / "unloaded")
+    (kernel / "module").mkdir()
+    assert ask(servbadge, show) == "0"
     (kernel / "version").write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.163.01  Tue\n")
     assert ask(servbadge, init) == "18", "a library of another version"
     (kernel / "version").unlink()
     assert ask(servbadge, init) == "9", "no driver"
 
 
-def test_settings_end_when_a_real_module_is_loaded_again(servbadge: Bare, kernel: Path) -> None:
-    ask(servbadge, "nvmlInit(); nvmlDeviceSetPersistenceMode(gpu(0), 1)")
-    show = "nvmlInit(); print(nvmlDeviceGetPersistenceMode(gpu(0)))"
-    assert ask(servbadge, show) == "1"
-    (kernel / "module").rename(kernel / "unloaded")
-    (kernel / "module").mkdir()
-    assert ask(servbadge, show) == "0"
-
-
 def test_gpus_without_the_driver_are_absent_and_those_off_the_bus_lost(servbadge: Bare, kernel: Path) -> None:
     (kernel / "devices/0000:06:00.0/driver").rmdir()
     (kernel / "devices/0000:0a:00.0/config").write_bytes(b"\xff\xff\xff\xff")
-    shown = ask(servbadge, "nvmlInit(); print([code(gpu, index) for index in range(4)])")
-    assert shown == "[0, 15, 0, 2]"
-
-
-def test_a_gpu_that_leaves_the_bus_is_lost_for_the_programs_that_use_it(servbadge: Bare, kernel: Path) -> None:
-    config = kernel / "devices/0000:06:00.0/config"
-    lose = f"open({str(config)!r}, 'wb').write(bytes([255, 255]))"
-    shown = ask(servbadge, f"nvmlInit(); one = gpu(0); {lose}; print(code(nvmlDeviceGetPowerUsage, one))")
-    assert shown == "15"
+    assert ask(servbadge, "nvmlInit(); print([code(gpu, index) for index in range(4)])") == "[0, 15, 0, 2]"
+    config = str(kernel / "devices/0000:07:00.0/config")
+    lose = f"open({config!r}, 'wb').write(bytes([255, 255]))"
+    lost = ask(servbadge, f"nvmlInit(); one = gpu(0); {lose}; print(code(nvmlDeviceGetPowerUsage, one))")
+    assert lost == "15", "also for a program that uses it"

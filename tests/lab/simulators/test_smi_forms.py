@@ -40,9 +40,8 @@ def _printed(folder: Path, version: str, text: str, *words: str) -> subprocess.C
     script = wrapper(version, str(real))
     assert script is not None
     env = {**os.environ, "NVMLSIM_DIR": str(folder)}
-    return subprocess.run(
-        ["sh", "-c", script, "nvidia-smi", *words], env=env, capture_output=True, text=True, timeout=30, check=False
-    )
+    argv = ["sh", "-c", script, "nvidia-smi", *words]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=False)
 
 
 @pytest.mark.parametrize("version", ["470.256.02", "535.261.03", "550.163.01"])
@@ -66,11 +65,8 @@ def test_each_gpu_has_its_own_values(tmp_path: Path) -> None:
     ]
 
 
-def test_the_spelling_follows_the_branch(tmp_path: Path) -> None:
+def test_the_spelling_follows_the_branch_and_other_commands_are_the_programs(tmp_path: Path) -> None:
     text = "NVML: Unable to retrieve NVLink information as all links are inActive"
     assert _printed(tmp_path, "580.178.04", text, "nvlink", "-s").stdout.strip() == text
     assert _printed(tmp_path, "595.80", text, "nvlink", "-s").stdout.strip() == text.replace("NVLink", "Nvlink")
-
-
-def test_other_commands_go_straight_to_the_program(tmp_path: Path) -> None:
     assert _printed(tmp_path, "595.80", XML, "--query-gpu=index").stdout == XML

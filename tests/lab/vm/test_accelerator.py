@@ -43,15 +43,17 @@ def does(program: Path, script: str) -> None:
     program.chmod(0o755)
 
 
-def test_a_guest_that_runs_to_its_end_is_kvm(qemu: Path) -> None:
-    does(qemu, 'printf rplt >"$answer"; exit 33\n')
-    assert accelerator.accelerator().options == ["-accel", "kvm", "-cpu", "host"]
-    assert accelerator.accelerator().text == "KVM"
-
-
-def test_a_processor_that_qemu_cannot_show_is_replaced_by_the_default(qemu: Path) -> None:
-    does(qemu, '[ $kind = host ] && { echo "Assertion failed" >&2; exit 134; }; printf rplt >"$answer"; exit 33\n')
-    assert accelerator.accelerator().options == ["-accel", "kvm"]
+@pytest.mark.parametrize(
+    ("before", "options"),
+    [
+        ("", ["-accel", "kvm", "-cpu", "host"]),
+        ('[ $kind = host ] && { echo "Assertion failed" >&2; exit 134; }; ', ["-accel", "kvm"]),
+    ],
+    ids=["host's processor", "a processor that QEMU cannot show"],
+)
+def test_a_guest_that_runs_to_its_end_is_kvm(qemu: Path, before: str, options: list[str]) -> None:
+    does(qemu, f'{before}printf rplt >"$answer"; exit 33\n')
+    assert (accelerator.accelerator().options, accelerator.accelerator().text) == (options, "KVM")
 
 
 def test_a_guest_that_stands_still_is_emulated(qemu: Path, monkeypatch: pytest.MonkeyPatch) -> None:

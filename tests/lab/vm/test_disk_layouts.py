@@ -38,22 +38,13 @@ def test_sfdisk_makes_the_partitions(layout: DiskLayout, tmp_path: Path) -> None
 @EACH
 def test_the_shell_file_has_what_the_first_boot_calls(layout: DiskLayout) -> None:
     """It uses the last partition, and it names no partition that the layout lacks."""
-    said = subprocess.run(
-        ["sh", "-euc", f"{layout.script}\nfor name in prepare entries finish; do type $name; done"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    script = f"{layout.script}\nfor name in prepare entries finish; do type $name; done"
+    said = subprocess.run(["sh", "-euc", script], capture_output=True, text=True, check=False)
     assert (said.returncode, said.stderr, said.stdout.count("function")) == (0, "", 3)
     used = set(re.findall(r"/dev/vd([ab])(\d)", layout.script))
     assert ("a", str(len(layout.partitions))) in used
     assert {disk for disk, _ in used} == {"a", "b"}.intersection("ab"[: layout.disks])
     assert all(3 <= int(number) <= len(layout.partitions) for _, number in used)
-
-
-def test_the_first_boot_is_shell() -> None:
-    done = subprocess.run(["sh", "-n", disk_layouts.FILES / "first-boot"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", [None, "plain", *LAYOUTS])
@@ -67,7 +58,9 @@ def test_a_machine_has_the_disks_of_its_layout(name: str | None) -> None:
     assert disk_layouts.second(Path(one.image)) == Path("/images/a-second.raw")
 
 
-def test_an_unknown_layout_is_refused() -> None:
+def test_the_first_boot_is_shell_and_an_unknown_layout_is_refused() -> None:
+    done = subprocess.run(["sh", "-n", disk_layouts.FILES / "first-boot"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
     with pytest.raises(UsageError) as refused:
         disk_layouts.layout("zfs")
     assert (refused.value.found, refused.value.expected) == ("--disk zfs", "plain or boot or lvm or btrfs or raid1")

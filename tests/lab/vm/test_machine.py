@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,22 +24,15 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.host.active_faults.RUN", tmp_path / "run")
 
 
-def test_sshd_is_reached_on_the_loopback_address_alone() -> None:
-    argv = machine.arguments(MADE, [])
-    (net,) = [word for word in argv if word.startswith("user,")]
-    assert "hostfwd=tcp:127.0.0.1:40022-:22" in net
-
-
-def test_a_name_in_the_firmware_tables_cannot_add_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {"sys_vendor": "A,b=1", "product_name": "P", "board_name": "B", "bios_version": "1"}
-    monkeypatch.setattr(machine, "describe", lambda _rig: {"dmi": names})
-    assert "type=1,manufacturer=A,,b=1,product=P" in " ".join(machine.arguments(MADE, []))
-
-
-def test_secure_boot_needs_a_firmware_in_system_management_mode() -> None:
+def test_arguments_of_qemu(monkeypatch: pytest.MonkeyPatch) -> None:
     argv = machine.arguments(replace(MADE, firmware="secureboot"), [])
+    (net,) = [word for word in argv if word.startswith("user,")]
+    assert "hostfwd=tcp:127.0.0.1:40022-:22" in net, "sshd is reached on the loopback address alone"
     assert "smm=on" in argv[argv.index("-machine") + 1]
     assert any("OVMF_CODE_4M.ms.fd" in word for word in argv)
+    names = {"sys_vendor": "A,b=1", "product_name": "P", "board_name": "B", "bios_version": "1"}
+    monkeypatch.setattr(machine, "describe", lambda _rig: {"dmi": names})
+    assert "type=1,manufacturer=A,,b=1,product=P" in " ".join(machine.arguments(MADE, [])), "no name adds an option"
 
 
 def test_a_recording_belongs_to_a_name_and_to_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,10 +41,9 @@ def test_a_recording_belongs_to_a_name_and_to_its_options(monkeypatch: pytest.Mo
     monkeypatch.setattr(recording, "run", lambda _argv: type("Done", (), {"stdout": "QEMU emulator version 7.2\n"}))
     place = recording.place(MADE)
     assert recording.place(replace(MADE, port=40023)) == place
-    assert recording.place(replace(MADE, name="vm-2")) != place
-    assert recording.place(replace(MADE, firmware="uefi")) != place
-    assert recording.place(replace(MADE, memory_mib=1536)) != place
-    assert recording.place(replace(MADE, image="/cache/debian13.raw")) != place
+    others: list[dict[str, Any]] = [{"name": "vm-2"}, {"firmware": "uefi"}, {"memory_mib": 1536}]
+    for other in (*others, {"image": "/cache/debian13.raw"}):
+        assert recording.place(replace(MADE, **other)) != place
     assert recording.place(MADE, "provisioned") != place
 
 
@@ -60,10 +53,8 @@ def test_the_console_of_this_boot(tmp_path: Path) -> None:
     log = Console(path)
     assert log.panic() == ""
     assert log.last() == "nothing on the console"
-    with path.open("ab") as file:
-        file.write(
-            b"Loading Linux 6.1.0\r\n\x1b[2J[ 0.05] Kernel panic - not syncing: VFS: Unable to mount root fs\r\n"
-        )
+    panic = b"\x1b[2J[ 0.05] Kernel panic - not syncing: VFS: Unable to mount root fs\r\n"
+    path.write_bytes(path.read_bytes() + b"Loading Linux 6.1.0\r\n" + panic)
     assert log.panic() == "Kernel panic - not syncing: VFS: Unable to mount root fs"
     assert "\x1b" not in log.last()
     assert boots(path) == 2
@@ -71,12 +62,16 @@ def test_the_console_of_this_boot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "words"),
-    [({"distro": "ubuntu2204"}, "debian12 or debian13"), ({"firmware": "efi"}, "bios, uefi, secureboot")],
+    [
+        ({"distro": "ubuntu2204"}, "debian12 or debian13"),
+        ({"firmware": "efi"}, "bios, uefi, secureboot"),
+        ({"distro": "debian12", "disk": "raid1", "warm": True}, "--warm"),
+    ],
 )
-def test_flags_of_a_machine(flags: dict[str, str], words: str) -> None:
+def test_flags_of_a_machine(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as refused:
-        commands.kind(flags.get("distro"), flags.get("firmware"))
-    assert words in str(refused.value.expected)
+        commands.kind(**{"distro": None, "firmware": None} | flags)
+    assert words in f"{refused.value.found} {refused.value.expected}"
 
 
 def test_a_machine_that_exists_is_of_the_kind_that_is_asked_for() -> None:
@@ -86,9 +81,6 @@ def test_a_machine_that_exists_is_of_the_kind_that_is_asked_for() -> None:
     with pytest.raises(UsageError) as refused:
         commands.up(["vm-1"], None, commands.kind("debian13", None), lambda _: None)
     assert "lab.down --name vm-1" in str(refused.value.fix)
-
-
-def test_a_name_is_that_of_a_light_host_or_of_a_machine() -> None:
     with pytest.raises(UsageError) as refused:
         lab_commands._check_kind(["one"], {"one"}, "a virtual machine", "--vm")
     assert "a virtual machine" in str(refused.value.found)
@@ -131,9 +123,3 @@ def test_a_machine_without_room_in_memory_is_not_started(monkeypatch: pytest.Mon
         commands.up(["vm-1"], None, commands.kind("debian12", "bios"), lambda _: None)
     assert "2048 MiB" in str(refused.value.found)
     assert "3072 MiB" in str(refused.value.expected)
-
-
-def test_two_disks_are_not_recorded() -> None:
-    with pytest.raises(UsageError) as refused:
-        commands.kind("debian12", None, disk="raid1", warm=True)
-    assert "--warm" in str(refused.value.found)
