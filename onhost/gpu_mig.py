@@ -163,7 +163,8 @@ def arranged(layout, profiles):
             raise Refused("there is no profile %s; it has %s" % (one["profile"], ", ".join(sorted(profiles))))
         slices = profiles[one["profile"]]["slices"]
         if sum(one["parts"]) > slices:
-            raise Refused("compute instances of %s slices are more than %s has" % (plus(one["parts"]), one["profile"]))
+            parts = "+".join(map(str, one["parts"]))
+            raise Refused("compute instances of %s slices are more than %s has" % (parts, one["profile"]))
     for name, known in profiles.items():
         number = sum(one["profile"] == name for one in layout)
         if number > known["most"]:
@@ -193,10 +194,6 @@ def with_places(order, profiles, used):
     return None
 
 
-def plus(parts):
-    return "+".join(map(str, parts))
-
-
 def words(layout):
     """`3g.20gb/1c+2c, 1g.5gb`; `no instances`."""
     texts = []
@@ -207,8 +204,8 @@ def words(layout):
     return ", ".join(texts) or "no instances"
 
 
-def same(one, other):
-    return sorted(map(words, ([each] for each in one))) == sorted(map(words, ([each] for each in other)))
+def same(layout, other):
+    return sorted(words([one]) for one in layout) == sorted(words([one]) for one in other)
 
 
 # --- changing a GPU (in the child process)

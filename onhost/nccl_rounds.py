@@ -77,10 +77,5 @@ def to_measure(kind_of, speeds):
         if kind_of[pair] not in chosen and pair not in slow:
             chosen[kind_of[pair]] = {pair, pair[::-1]} & set(speeds)
     of_kind = {pair for pairs in chosen.values() for pair in pairs}
-    return {pair: reason_of(speeds[pair], pair in slow) for pair in speeds if pair in slow | of_kind}
-
-
-def reason_of(speed, is_slow):
-    if not speed:
-        return "no speed"
-    return "outlier" if is_slow else "kind"
+    reasons = {pair: "outlier" if pair in slow else "kind" for pair in speeds if pair in slow | of_kind}
+    return {pair: reason if speeds[pair] else "no speed" for pair, reason in reasons.items()}

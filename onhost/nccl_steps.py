@@ -384,7 +384,10 @@ class Work:
                 if not all(self.cudart.is_done("cudaStreamQuery", self.stream(gpu)) for gpu in self.ends(how, part)):
                     continue
                 waiting.remove(part)
-                values[ident] = self.compared_slice(a, b, how, size)
+                _, got = self.host(size + SLICES * SLICE_STEP)
+                self.device(b)
+                self.cudart.cudaMemcpy(got, self.buffer("target", b, size), size, nccl_cuda.FROM_DEVICE)
+                values[ident] = compared(self.slice_of(a, how, size), got, size)
                 self.say(part=ident, value=values[ident])
             if waiting:
                 time.sleep(0.0002)
@@ -432,12 +435,6 @@ class Work:
             self.cudart.cudaMemcpy(source, self.slice_of(gpu, how, size), size, nccl_cuda.TO_DEVICE)
             self.slices[gpu] = (how, size)
         return source
-
-    def compared_slice(self, a, b, how, size):
-        _, got = self.host(size + SLICES * SLICE_STEP)
-        self.device(b)
-        self.cudart.cudaMemcpy(got, self.buffer("target", b, size), size, nccl_cuda.FROM_DEVICE)
-        return compared(self.slice_of(a, how, size), got, size)
 
     def do_all_reduce(self, ranks, size, large):
         """A sum over the GPUs. Each contributes different bits of random numbers, so the sum is exact in any order."""

@@ -113,7 +113,7 @@ class Stress(Measurement):
     def phase(self, stage, steps, kind=None):
         """Runs the steps of a stage and adds what they measured."""
         steps = [one for one in steps if one["ranks"] is None or one["ranks"]]
-        self.sensors.forget()
+        self.sensors.forget_samples()
         began = time.monotonic()
         ticker = Ticker(stage, self.sensors)
         ticker.start()
@@ -123,8 +123,9 @@ class Stress(Measurement):
             ticker.done.set()
         ended = time.monotonic()
         failed = [one["id"] for one in steps if answers[one["id"]]["outcome"] in ("hang", "error")]
-        if failed:
-            self.wait_for_xids()
+        until = time.monotonic() + (AFTER_LOSS_S if failed else 0)  # a line of the kernel may come after the error
+        while time.monotonic() < until and len(self.log.found) == self.shown_xids:
+            time.sleep(0.1)
         for one in steps:
             answer = answers[one["id"]]
             value = answers.get(one["id"] + " so far") or {}
@@ -201,12 +202,6 @@ class Stress(Measurement):
             text = self.watch.lost.get(gpu) or "NVML does not reach GPU %d any more" % gpu
             self.watch.lost.setdefault(gpu, text)
             self.event(at, self.stage_at(at, stage), gpu, "lost", None, text)
-
-    def wait_for_xids(self):
-        """Gives the kernel log a moment: its line may come after the error of the program."""
-        until = time.monotonic() + AFTER_LOSS_S
-        while time.monotonic() < until and len(self.log.found) == self.shown_xids:
-            time.sleep(0.1)
 
     def add_xids(self, stage):
         """An event for each Xid since the last stage."""

@@ -77,8 +77,7 @@ class Sensors:
         for gpu in self.gpus.values():
             gpu.join(1)
 
-    def forget(self):
-        """Forgets the samples: a new phase begins."""
+    def forget_samples(self):
         for gpu in self.gpus.values():
             gpu.samples = []
 

@@ -44,9 +44,6 @@ class Kind:
         self.side, self.since, self.large = side, since, large
         self.letter = "D" if number is ctypes.c_double else "S"
 
-    def side_on(self, capability):
-        return 8192 if self.large and capability >= self.large else self.side
-
 
 R_32F, R_64F, R_16F = 0, 1, 2  # cudaDataType
 COMPUTE_32F, COMPUTE_64F, COMPUTE_FAST_TF32 = 68, 70, 77  # cublasComputeType_t, since cuBLAS 11
@@ -203,7 +200,8 @@ class StressWork(nccl_steps.PlacedWork):
         for gpu in gpus:
             if (gpu, kind) in self.products:
                 continue
-            of, side = KINDS[kind], KINDS[kind].side_on(self.compute_capability(self.job["devices"][str(gpu)]))
+            of, capability = KINDS[kind], self.compute_capability(self.job["devices"][str(gpu)])
+            side = 8192 if of.large and capability >= of.large else of.side
             self.cublas_handle(gpu)
             size = side * side * SIZES[of.c_type]
             self.products[gpu, kind] = {

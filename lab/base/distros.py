@@ -40,7 +40,8 @@ def distros() -> dict[str, Distro]:
     given: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("distros.yml").read_text(encoding="utf-8"))
     return {
         name: Distro(
-            name, one["repository"], tuple(one["suites"]), one["components"], one["keyring"], tuple(one["preinstalled"]),
+            name, one["repository"], tuple(one["suites"]), one["components"], one["keyring"],
+            tuple(one["preinstalled"]),
             one.get("release", {}),
         )
         for name, one in given.items()

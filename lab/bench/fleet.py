@@ -261,11 +261,13 @@ def main() -> int:
             commands.down(name=name, say=_quiet)
     load = " ".join(f"{one:.1f}" for one in loads)
     print(
-        f"\n{time.strftime('%Y-%m-%d')}, {rounds} rounds, {os.cpu_count()} CPUs, load {load}, Python {sys.version.split()[0]}\n"
+        f"\n{time.strftime('%Y-%m-%d')}, {rounds} rounds, {os.cpu_count()} CPUs, "
+        f"load {load}, Python {sys.version.split()[0]}\n"
     )
     print("\n".join(_table(found)))
     print(
-        f"\nRound trips that {LATENCY_MS} ms show: rigwright {latency['rigwright']:.1f}, ssh true {latency['ssh']:.1f}\n"
+        f"\nRound trips that {LATENCY_MS} ms show: "
+        f"rigwright {latency['rigwright']:.1f}, ssh true {latency['ssh']:.1f}\n"
     )
     for count, words in where.items():
         print(f"{count:4} hosts, a host's median: {words}")

@@ -29,7 +29,8 @@ def used():
     return spent.ru_utime + spent.ru_stime
 def once(argv, stdin):
     before, began = used(), time.perf_counter()
-    subprocess.run(argv, input=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={"LC_ALL": "C", "PATH": "PLACES"})
+    null, env = subprocess.DEVNULL, {"LC_ALL": "C", "PATH": "PLACES"}
+    subprocess.run(argv, input=stdin, stdout=null, stderr=null, env=env)
     return used() - before, time.perf_counter() - began
 print(json.dumps([min(once(argv, base64.b64decode(stdin)) for _ in range(5)) for argv, stdin in json.load(sys.stdin)]))
 """.replace("PLACES", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
@@ -50,7 +51,8 @@ def table(host: str, commands: Sequence[Command]) -> str:
     done = subprocess.run(argv, input=given, capture_output=True, text=True, check=True)
     rows = sorted(zip(json.loads(done.stdout), asked, strict=True), key=lambda row: -row[0][0])
     lines = [
-        f"{1000 * cpu_s:8.1f} ms  {1000 * wall_s:8.1f} ms  {'kept' if each.cache_key else '    '}  {one_line(_shown(each))[:100]}"
+        f"{1000 * cpu_s:8.1f} ms  {1000 * wall_s:8.1f} ms  "
+        f"{'kept' if each.cache_key else '    '}  {one_line(_shown(each))[:100]}"
         for (cpu_s, wall_s), each in rows[:_MOST]
     ]
     rest = sum(cpu_s for (cpu_s, _), _ in rows[_MOST:])

@@ -214,7 +214,8 @@ def main() -> int:
     finally:
         commands.down(name=NAME, say=lambda _: None)
     print(
-        f"\n{time.strftime('%Y-%m-%d')}, {processors} CPUs, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}\n"
+        f"\n{time.strftime('%Y-%m-%d')}, {processors} CPUs, "
+        f"load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}\n"
     )
     print("\n".join([*lines(costs), "", *goals(costs)]))
     return 0

@@ -219,7 +219,8 @@ def _profile(rows: Sequence[Measured], runs: int) -> None:
 def _show(rows: Sequence[Measured], rounds: int, whole_processor: bool = True) -> None:
     load = os.getloadavg()[0]
     print(
-        f"\n{time.strftime('%Y-%m-%d')}, {rounds} rounds, {os.cpu_count()} CPUs, load {load:.1f}, Python {sys.version.split()[0]}\n"
+        f"\n{time.strftime('%Y-%m-%d')}, {rounds} rounds, {os.cpu_count()} CPUs, "
+        f"load {load:.1f}, Python {sys.version.split()[0]}\n"
     )
     print(table(rows))
     print("\n" + "\n".join(verdicts(rows, whole_processor)), flush=True)

@@ -25,7 +25,8 @@ from types import FrameType
 
 INTERVAL_S = 0.001
 PACKAGES = (
-    "rigwright", "invoke", "fabric", "paramiko", "cryptography", "nacl", "bcrypt", "rich", "jinja2", "yaml", "markupsafe", "lab",
+    "rigwright", "invoke", "fabric", "paramiko", "cryptography", "nacl", "bcrypt", "rich", "jinja2", "yaml",
+    "markupsafe", "lab",
 )  # fmt: skip
 """The packages whose imports are counted by themselves; all others are the standard library."""
 CATEGORIES = (

@@ -111,13 +111,17 @@ def _as_machine(text: str, name: str, number: int, driver: str) -> str:
     address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
     text = re.sub(rf"\b{NAME}\b", name, text)
     text = re.sub(r"\b10\.99\.\d+\.\d+\b", address, text).replace(OLD, driver)
-    text = re.sub(r"GPU-[0-9a-f]{8}", lambda found: f"GPU-{int(found[0][4:], 16) ^ (number * 2654435761 & 0xFFFFFFFF):08x}", text)  # fmt: skip
+    text = re.sub(
+        r"GPU-[0-9a-f]{8}", lambda found: f"GPU-{int(found[0][4:], 16) ^ (number * 2654435761 & 0xFFFFFFFF):08x}", text
+    )
     text = re.sub(
         r'("(?:product_uuid|machine_id_hash)": ")([0-9a-f-]+)"',
         lambda found: f'{found[1]}{found[2][:-8]}{number * 2654435761 & 0xFFFFFFFF:08x}"',
         text,
     )
-    return re.sub(r'("(?:serial|board_serial)": ")([^"]{4,})"', lambda found: f'{found[1]}{found[2][:-5]}{number:05}"', text)  # fmt: skip
+    return re.sub(
+        r'("(?:serial|board_serial)": ")([^"]{4,})"', lambda found: f'{found[1]}{found[2][:-5]}{number:05}"', text
+    )
 
 
 def _finding(check: str, subject: str, verdict: str, seen: str, **more: str) -> dict[str, Any]:
@@ -132,29 +136,92 @@ def _spoil(host: dict[str, Any], chance: random.Random) -> None:
     drawn = chance.random()
     worse: dict[str, Any] | None = None
     if drawn < 0.02:
-        error = {"where": "", "found": f"the connection was refused ({host['address']}, port 22)", "expected": "sshd that answers", "fix": f"ping {host['address']}"}  # fmt: skip
-        host |= {"status": "unreachable", "error": error, "findings": [], "machine": None, "kept": {}, "identity": None, "baseline": None}  # fmt: skip
+        error = {
+            "where": "",
+            "found": f"the connection was refused ({host['address']}, port 22)",
+            "expected": "sshd that answers",
+            "fix": f"ping {host['address']}",
+        }
+        host |= {
+            "status": "unreachable",
+            "error": error,
+            "findings": [],
+            "machine": None,
+            "kept": {},
+            "identity": None,
+            "baseline": None,
+        }
         return
     if drawn < 0.04:
         degrees = chance.randint(84, 91)
         gpu["temperature_c"] = degrees
-        worse = _finding("health.heat", at, "warn", f"{degrees} C under load, hotter than its peers", expected=f"about {chance.randint(64, 70)} C", cause="dust, a fan, or paste that has dried", fix="clean it; then invoke verify again", source="peers")  # fmt: skip
+        worse = _finding(
+            "health.heat",
+            at,
+            "warn",
+            f"{degrees} C under load, hotter than its peers",
+            expected=f"about {chance.randint(64, 70)} C",
+            cause="dust, a fan, or paste that has dried",
+            fix="clean it; then invoke verify again",
+            source="peers",
+        )
     elif drawn < 0.052:
         xid = chance.choice((31, 79, 63))
-        worse = _finding("health.xids", at, "fail", f"{chance.randint(1, 9)} x Xid {xid} since boot", expected="none", cause="the GPU reported an error", fix=f"invoke explain 'Xid {xid}'")  # fmt: skip
+        worse = _finding(
+            "health.xids",
+            at,
+            "fail",
+            f"{chance.randint(1, 9)} x Xid {xid} since boot",
+            expected="none",
+            cause="the GPU reported an error",
+            fix=f"invoke explain 'Xid {xid}'",
+        )
     elif drawn < 0.057:
-        gpu |= {"answers": False, "lost": "GPU is lost", "temperature_c": None, "power_w": None, "utilization_percent": None, "memory_used_mib": None}  # fmt: skip
-        worse = _finding("gpu.answering", at, "fail", "GPU is lost", expected="an answer", cause="the GPU fell off the bus", fix="sudo poweroff; reseat it", symptom="gpu.off_bus")  # fmt: skip
+        gpu |= {
+            "answers": False,
+            "lost": "GPU is lost",
+            "temperature_c": None,
+            "power_w": None,
+            "utilization_percent": None,
+            "memory_used_mib": None,
+        }
+        worse = _finding(
+            "gpu.answering",
+            at,
+            "fail",
+            "GPU is lost",
+            expected="an answer",
+            cause="the GPU fell off the bus",
+            fix="sudo poweroff; reseat it",
+            symptom="gpu.off_bus",
+        )
     elif drawn < 0.067:
-        worse = _finding("health.memory", at, "warn", f"{chance.randint(1, 12)} rows remapped", cause="memory cells have failed", fix="watch it")  # fmt: skip
+        worse = _finding(
+            "health.memory",
+            at,
+            "warn",
+            f"{chance.randint(1, 12)} rows remapped",
+            cause="memory cells have failed",
+            fix="watch it",
+        )
     elif drawn < 0.097:
-        worse = _finding("plan", f"Limits in force: {at}", "fail", f"{chance.choice((250, 300))} W", expected="200 W", fix="invoke provision", source="inventory")  # fmt: skip
+        worse = _finding(
+            "plan",
+            f"Limits in force: {at}",
+            "fail",
+            f"{chance.choice((250, 300))} W",
+            expected="200 W",
+            fix="invoke provision",
+            source="inventory",
+        )
     elif drawn < 0.12:
         host["kept"]["system.running_kernel"] = chance.choice(("6.8.0-71-generic", "6.8.0-60-generic"))
         host["machine"]["kernel"] = host["kept"]["system.running_kernel"]
     elif drawn < 0.13:
         free = chance.randint(40, 900)
-        worse = _finding("machine.room", "disks", "warn", f"/var {free} MiB free", expected="2048 MiB", fix="sudo apt clean")  # fmt: skip
+        worse = _finding(
+            "machine.room", "disks", "warn", f"/var {free} MiB free", expected="2048 MiB", fix="sudo apt clean"
+        )
     if worse:
         host["findings"].append(worse)
         host["status"] = "failed" if worse["verdict"] == "fail" else host["status"]
@@ -163,7 +230,8 @@ def _spoil(host: dict[str, Any], chance: random.Random) -> None:
 def document_of(command: str, at: datetime.datetime, hosts: dict[str, Any], number: int) -> dict[str, Any]:
     """The document of a run at a time."""
     return {
-        "schema": 2, "command": command, "run": f"{at:%Y%m%d-%H%M%S}-{number:08x}", "started": at.isoformat(), "ended": at.isoformat(),
+        "schema": 2, "command": command, "run": f"{at:%Y%m%d-%H%M%S}-{number:08x}", "started": at.isoformat(),
+        "ended": at.isoformat(),
         "playbook": "playbooks/provision.yml", "inventory": "inventory", "exit_code": 0, "error": None, "hosts": hosts,
     }  # fmt: skip
 
@@ -190,7 +258,8 @@ def write_year(path: Path, fleet: Fleet, seed: int, now: datetime.datetime, prog
     done: dict[str, Any] = json.loads(progress.read_text()) if progress.is_file() else {"runs": 0, "record_s": []}
     runs = list(times_of_a_year(now))
     hosts: dict[str, dict[str, Any]] = {
-        command: {name: copy.deepcopy(of[command]) for name, of in fleet.items()} for command in ("provision", "verify", "fleet.report")
+        command: {name: copy.deepcopy(of[command]) for name, of in fleet.items()} for command in ("provision",
+        "verify", "fleet.report")
     }  # fmt: skip
     usual = {name: of["verify"] for name, of in fleet.items()}
     gpus = [gpu for host in hosts["fleet.report"].values() if host["machine"] for gpu in host["machine"]["gpus"]]

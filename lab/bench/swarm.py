@@ -338,7 +338,8 @@ def _row(name: str, count: int, run: Run, bad: Sequence[str]) -> str:
     cpu_ms = 1000 * run.cpu_s / count
     of_workers = (f"{run.workers_cpu_s:.1f}",) if run.workers_cpu_s else ()
     return row(
-        f"{count:5} {name}", f"{run.wall_s:.1f}", f"{run.cpu_s:.1f}", f"{cpu_ms:.1f}", f"{run.peak_mib:.0f}", str(len(bad)),
+        f"{count:5} {name}", f"{run.wall_s:.1f}", f"{run.cpu_s:.1f}", f"{cpu_ms:.1f}", f"{run.peak_mib:.0f}",
+        str(len(bad)),
         *of_workers, widths=WIDTHS,
     )  # fmt: skip
 

@@ -172,7 +172,8 @@ def provision(name: str, inventory: str, *more: str, deadline_s: float = 900) ->
     words = ["--host", name, "--inventory", inventory, "--yes", *more, "--json", "-"]
     done = subprocess.run(
         [sys.executable, "-m", "invoke", "provision", *words],
-        cwd=CHECKOUT, env=os.environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=deadline_s, check=False,
+        cwd=CHECKOUT, env=os.environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=deadline_s,
+        check=False,
     )  # fmt: skip
     if not done.stdout.startswith("{"):
         sys.exit(f"error provision: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

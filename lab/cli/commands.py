@@ -59,8 +59,8 @@ class HostStatus:
         driver = f"driver {self.loaded or 'none'}, installed {self.installed or 'none'}" if self.rig else ""
         driver = f"virtual machine, {self.machine}" if self.machine else driver
         broken = f"faults: {' '.join(self.faults)}" if self.faults else ""
-        words = f"{self.name:16} {self.rig or '-':16} {self.address or '-':16} {self.state:8} boot {self.boots:<4} {driver:44} {broken}"
-        return words.rstrip()
+        words = f"{self.name:16} {self.rig or '-':16} {self.address or '-':16} {self.state:8} boot {self.boots:<4}"
+        return f"{words} {driver:44} {broken}".rstrip()
 
 
 def up(

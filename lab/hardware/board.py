@@ -21,7 +21,8 @@ MODELS = Path(__file__).resolve().parent / "models"
 UNDESCRIBED = MODELS.with_name("undescribed")
 GPUS = CHECKOUT / "rigwright" / "catalogue" / "gpus"
 ARCHITECTURES = {
-    "Kepler": 2, "Maxwell": 3, "Pascal": 4, "Volta": 5, "Turing": 6, "Ampere": 7, "Ada": 8, "Hopper": 9, "Blackwell": 10,
+    "Kepler": 2, "Maxwell": 3, "Pascal": 4, "Volta": 5, "Turing": 6, "Ampere": 7, "Ada": 8, "Hopper": 9,
+    "Blackwell": 10,
 }  # fmt: skip
 P2P_STATUS = {"OK": 0, "CNS": 1, "GNS": 2, "TNS": 3, "DR": 4, "NS": 5, "U": 6}  # as `nvidia-smi topo -p2p` prints them
 CORES = {"3": 192, "6.0": 64, "7": 64, "8.0": 64}

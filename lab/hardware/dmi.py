@@ -103,7 +103,8 @@ def _module(handle: int, number: int, mib: int, memory: dict[str, int]) -> bytes
     body = struct.pack("<HHHHHBBBBBHH", 16, 0xFFFE, 72, 64, size, 9, 0, 1, 2, kind, 0x2080, rated)
     body += struct.pack("<BBBBBIHHHH", 3, 4, 5, 6, 2, extended, speed, 1200, 1200, 1200)
     return _structure(
-        17, handle, body, f"DIMM_{chr(65 + number // PER_CHANNEL)}{number % PER_CHANNEL}", f"NODE {number // 8}", "Samsung",
+        17, handle, body, f"DIMM_{chr(65 + number // PER_CHANNEL)}{number % PER_CHANNEL}", f"NODE {number // 8}",
+        "Samsung",
         f"{0x10000000 + number:08X}", "Default string", "M393A4K40CB2-CTD",
     )  # fmt: skip
 

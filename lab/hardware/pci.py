@@ -170,7 +170,8 @@ class _Board:
         )
         kind, clazz = ("legacy", 0x030000) if gpu.is_display else ("endpoint", 0x030200)
         function = Function(
-            gpu.address, 0x10DE, gpu.device_id, clazz, *gpu.subsystem, kind, bars, revision=0xA1, irq=irq, slot=gpu.slot,
+            gpu.address, 0x10DE, gpu.device_id, clazz, *gpu.subsystem, kind, bars, revision=0xA1, irq=irq,
+            slot=gpu.slot,
             link=Link(gpu.generation, gpu.width, *((1, 0) if gpu.is_absent else (gpu.generation_now, gpu.width_now))),
         )  # fmt: skip
         return Node(function, gpu.numa_node, is_absent=gpu.is_absent)
@@ -179,7 +180,8 @@ class _Board:
         """Returns the node of an NVSwitch: class of a bridge, header of an endpoint, 32 MiB of registers."""
         bars = (Bar(0, self._near(_bus(switch.address)), 32 * MIB, 0x40200),)
         function = Function(
-            switch.address, 0x10DE, switch.device_id, 0x068000, 0x10DE, 0x0000, "endpoint", bars, revision=0xA1, irq=irq,
+            switch.address, 0x10DE, switch.device_id, 0x068000, 0x10DE, 0x0000, "endpoint", bars, revision=0xA1,
+            irq=irq,
             link=Link(3, 4, 3, 4),
         )  # fmt: skip
         return Node(function, switch.numa_node)
@@ -274,9 +276,11 @@ def _node(bus: Path, folder: Path, node: Node, spaces: Path | None, domain: str,
     here = folder / f.address
     here.mkdir()
     values = {
-        "vendor": f"0x{f.vendor:04x}", "device": f"0x{f.device:04x}", "class": f"0x{f.clazz:06x}", "revision": f"0x{f.revision:02x}",
+        "vendor": f"0x{f.vendor:04x}", "device": f"0x{f.device:04x}", "class": f"0x{f.clazz:06x}",
+        "revision": f"0x{f.revision:02x}",
         "subsystem_vendor": f"0x{f.subvendor:04x}", "subsystem_device": f"0x{f.subdevice:04x}", "irq": str(f.irq),
-        "numa_node": str(node.numa_node), "enable": "1", "broken_parity_status": "0", "dma_mask_bits": "47", "modalias": f.modalias,
+        "numa_node": str(node.numa_node), "enable": "1", "broken_parity_status": "0", "dma_mask_bits": "47",
+        "modalias": f.modalias,
         "resource": f.resource, "local_cpulist": f"0-{(os.cpu_count() or 1) - 1}", "uevent": f.uevent,
     }  # fmt: skip
     if f.link:

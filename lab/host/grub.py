@@ -14,8 +14,8 @@ _FEATURES = (
     "menuentry_id timeout_style default_font_path all_video_module platform_search_hint 200_final menuentry_options"
 )
 _HARMLESS = (
-    "true echo insmod rmmod search loadfont load_video export terminal_input terminal_output gfxpayload play sleep clear"
-    " probe background_color background_image serial keymap"
+    "true echo insmod rmmod search loadfont load_video export terminal_input terminal_output gfxpayload play sleep"
+    " clear probe background_color background_image serial keymap"
 )
 
 Read = Callable[[str], "str | None"]

@@ -16,7 +16,8 @@ from lab.host.disk import Host
 
 FAILS, WORDS, MODULES = "new.fails", "new.words", "new.modules"
 KINDS = (
-    "panic", "no-root", "emergency", "no-network", "no-ssh", "no-gpus", "hang", "late-sudo", "no-sudo", "no-key", "other-address",
+    "panic", "no-root", "emergency", "no-network", "no-ssh", "no-gpus", "hang", "late-sudo", "no-sudo", "no-key",
+    "other-address",
 )  # fmt: skip
 _IGNORED = re.compile(r"(BOOT_IMAGE|panic|systemd\.wants|module_blacklist)=.*|rigwright\.\w+=.*|quiet|splash|\d")
 """Words that change nothing in how the simulated machine works."""

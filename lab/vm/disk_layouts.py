@@ -74,7 +74,7 @@ LAYOUTS = {
     for layout in (
         DiskLayout(
             "boot",
-            "/boot of 512 MiB on a partition of its own, / in a logical volume: the default of Ubuntu Server's installer",
+            "/boot of 512 MiB on its own partition, / in a logical volume: the default of Ubuntu Server's installer",
             (*COMMON, Partition(LINUX, 512), Partition(LVM)),
             "ext4 on a partition",
         ),

@@ -35,7 +35,9 @@ def write_identity(machine: Machine) -> None:
     """Makes ssh host keys for the machine and writes FOLDER/identity.tar."""
     files = {
         "etc/hostname": f"{machine.name}\n".encode(),
-        "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 {machine.name}\n::1 localhost ip6-localhost ip6-loopback\n".encode(),
+        "etc/hosts": (
+            f"127.0.0.1 localhost\n127.0.1.1 {machine.name}\n::1 localhost ip6-localhost ip6-loopback\n"
+        ).encode(),
         "etc/rigwright-lab": f"simulated host {machine.name}, rig {machine.rig or 'none'}, virtual machine\n".encode(),
         f"home/{USER}/.ssh/authorized_keys": login_key().with_suffix(".pub").read_bytes(),
     }

@@ -75,7 +75,8 @@ def image(distribution: Distribution, say: Say, layout: DiskLayout | None = None
         if not built.is_file():
             _need_room(built)
             say(
-                f"Building the image of {distribution.name} virtual machines, once: 3 to 6 minutes, 300 MB of downloads, 1 GB in {VM_CACHE}."
+                f"Building the image of {distribution.name} virtual machines, once: 3 to 6 minutes, "
+                f"300 MB of downloads, 1 GB in {VM_CACHE}."
             )
             started = time.monotonic()
             _build(distribution, built, say) if layout is None else _build_layout(distribution, layout, built, say)

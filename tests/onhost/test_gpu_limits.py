@@ -251,7 +251,8 @@ def test_lost_and_hanging_gpus_are_given_up(host: Host) -> None:
     assert time.monotonic() - started < 60
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
-        "SXM2-2 0000:07:00.0: GPU is lost; it fell off the bus: journalctl -k -g Xid; then power the machine off and on",
+        "SXM2-2 0000:07:00.0: GPU is lost; "
+        "it fell off the bus: journalctl -k -g Xid; then power the machine off and on",
         "SXM2-3 0000:0a:00.0: no answer within 2 s",
     ]
     assert len(done.stdout.splitlines()) == 2

@@ -219,18 +219,6 @@ def test_the_scaling_table(rig_3090: Bare, program: Path) -> None:
     assert near(both["efficiency"], both["speed_up"] / 2)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("version", ["2.16.5", "2.18.3", "2.23.4", "2.30.7"])
-def test_versions_of_nccl(servbadge: Bare, program: Path, version: str) -> None:
-    servbadge.put(nccl__version=version)
-    found = run(servbadge, program, *QUICK, "--pairs", "1-3")
-    assert found["versions"]["nccl"] == version
-    assert each(found, "collective", "transport") == {"P2P/direct pointer"}
-    assert each(found, "collective", "without_p2p", "transport") == {"SHM"}
-    words = "SHM/direct" if version == "2.30.7" else "SHM/direct/direct"
-    assert pair(found, 1, 3)["collective"]["without_p2p"]["words"] == [words]
-
-
 def test_one_gpu(servbadge: Bare, program: Path) -> None:
     servbadge.put(gpu1__absent=1, gpu2__absent=1, gpu3__absent=1)
     found = run(servbadge, program, *QUICK)
@@ -322,18 +310,6 @@ def test_wrong_data_of_a_pair_in_its_round(servbadge: Bare, program: Path) -> No
     assert bad["collective"]["without_p2p"]["ok"] is True
     assert found["all_reduce"]["outcome"] == "wrong data"
     assert found["errors"][0]["where"] == "pair 1-3 bytes"
-
-
-@pytest.mark.nightly
-def test_a_slow_pair_and_a_narrow_slot(servbadge: Bare, rig_3090: Bare, program: Path) -> None:
-    servbadge.put(**{"fault.pair.0-1": "slow:6"})
-    found = run(servbadge, program, *QUICK, "--pairs", "0-1,2-3")
-    assert near(pair(found, 0, 1)["bytes"]["gb_s"], 8)
-    assert near(pair(found, 3, 2)["collective"]["gb_s"], 44)
-    rig_3090.put(gpu2__pcie__width_now=1)
-    found = run(rig_3090, program, *QUICK, "--no-collective")
-    assert pair(found, 0, 2)["staged"]["gb_s"] < 1.1
-    assert pair(found, 0, 1)["staged"]["gb_s"] > 12
 
 
 def test_a_gpu_lost_before(servbadge: Bare, program: Path) -> None:

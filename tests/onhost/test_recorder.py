@@ -232,9 +232,8 @@ def test_without_a_driver_it_records_the_rest(host: Host) -> None:
 
 
 def test_supplies_and_the_12_v_rail_are_read_at_their_own_pace(host: Host) -> None:
-    host.has_ipmitool(
-        f'case "$*" in *"sensor reading"*) echo 12V,11.310; echo P12V_CPU,11.94;; *elist*) cat <<\'END\'\n{SDR}END\n;; esac'
-    )
+    reading = '*"sensor reading"*) echo 12V,11.310; echo P12V_CPU,11.94;;'
+    host.has_ipmitool(f"case \"$*\" in {reading} *elist*) cat <<'END'\n{SDR}END\n;; esac")
     child = host.start("--limit-s", "4")
     assert child.wait(60) == 0
     found = host.recording()

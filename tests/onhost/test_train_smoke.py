@@ -18,31 +18,10 @@ from rigwright.core.command import Result
 from rigwright.facts import FactStore, driver, parsed
 from rigwright.features.training_smoke import checks as training_smoke
 from rigwright.features.training_smoke.facts import Smoke, trained
-from tests.onhost.real_torch import real_torch
+from tests.onhost.interpreters import real_torch, stand_in
 from tests.paths import ROOT
 
 PROGRAM = ROOT / "onhost" / "train_smoke.py"
-STAND_IN = """#!{python}
-import json, os, sys, time
-does, words = {does!r}, sys.argv[1:]
-if os.path.basename(words[0]) == "torch_build.py":
-    build = dict(python="3.11.7", torch="2.7.1+cpu", cuda=None, hip=None, nccl=None, architectures=[], gpus=[dict(name="V100", capability="7.0")] * 4, error=None, missing=False)
-    json.dump(build, open(words[1], "w"))
-    sys.exit()
-world = int(next(word for word in words if word.startswith("--nproc_per_node=")).split("=")[1])
-folder, seconds = words[words.index("--write") + 1], float(words[words.index("--seconds") + 1])
-assert words[:2] == ["-m", "torch.distributed.run"] and os.path.basename(words[6]) == "ddp_smoke.py"
-for rank in range(world):
-    found = dict(rank=rank, world=world, stage="done", device="cpu", capability=None, precision="fp32", backend="gloo", torch="2.7.1")
-    found.update(steps=10, batch=128, seconds=seconds, samples_s=1000.0 * world, loss_first=1.0, loss_last=0.25, weights="ab" * 32, error=None)
-    if does == "hang" and world > 1:
-        found.update(stage="connect", samples_s=None, loss_last=None, weights=None)
-    if does == "differ":
-        found.update(loss_last=0.25 + rank)
-    json.dump(found, open(os.path.join(folder, "rank.%d" % rank), "w"))
-if does == "hang" and world > 1:
-    time.sleep(600)
-"""
 
 
 def _run(*words: str, timeout_s: float = 60, start_s: float | None = None) -> Smoke:
@@ -63,13 +42,6 @@ def _findings(document: Smoke) -> list[Finding]:
     return [*training_smoke.learned(store), *training_smoke.speed(store)]
 
 
-def _stand_in(folder: Path, does: str) -> str:
-    path = folder / "python"
-    path.write_text(STAND_IN.format(python=sys.executable, does=does))
-    path.chmod(0o755)
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("gpus", "runs"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (10, [1, 2, 4, 8, 10])]
 )
@@ -81,14 +53,14 @@ def test_every_rank_of_every_run_is_told(tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     alive.touch()
     os.utime(alive, (1, 1))
-    found = _run("--python", _stand_in(tmp_path, "well"), "--gpus", "4", "--seconds", "3", "--alive", str(alive))
+    found = _run("--python", stand_in(tmp_path, "well"), "--gpus", "4", "--seconds", "3", "--alive", str(alive))
     runs = [(run.gpus, len(run.ranks), run.samples_s) for run in found.runs]
     assert runs == [(1, 1, 1000), (2, 2, 2000), (4, 4, 4000)]
     assert {finding.verdict for finding in _findings(found)} == {"pass"}
 
 
 def test_a_training_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
-    found = _run("--python", _stand_in(tmp_path, "hang"), "--gpus", "4", "--seconds", "3", start_s=1)
+    found = _run("--python", stand_in(tmp_path, "hangs"), "--gpus", "4", "--seconds", "3", start_s=1)
     assert [run.run.outcome for run in found.runs] == ["done", "hang"]
     assert found.left_behind == ()
     bad = [finding for finding in _findings(found) if finding.verdict != "pass"]
@@ -98,7 +70,7 @@ def test_a_training_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
 
 
 def test_losses_that_differ_are_named(tmp_path: Path) -> None:
-    found = _run("--python", _stand_in(tmp_path, "differ"), "--gpus", "2", "--seconds", "2")
+    found = _run("--python", stand_in(tmp_path, "ranks differ"), "--gpus", "2", "--seconds", "2")
     last = next(finding for finding in _findings(found) if finding.subject == "training on 2 GPUs")
     assert (last.verdict, last.symptom) == ("fail", "nccl.wrong_data")
 

@@ -39,7 +39,8 @@ def test_the_same_command_goes_on_after_it(host: machine.Machine, tmp_path: Path
     inventory = trials.variables(tmp_path / "inventory", NAME, with_rig=False, kernel_cmdline=[WORD])
     words = ("--host", NAME, "--inventory", inventory, "--playbook", str(tmp_path / "play.yml"), "--yes")
     with subprocess.Popen(
-        rw.argv("provision", *words), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        rw.argv("provision", *words), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT
     ) as run:  # fmt: skip
         assert login.ssh(host, RUNS, 1200).returncode == 0
         machine.cut(NAME)

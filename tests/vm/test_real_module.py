@@ -43,9 +43,8 @@ def loaded() -> Iterator[str]:
     inserted = asked(f"sudo insmod {MODULE}")
     assert inserted.returncode == 0, inserted.stderr
     asked(f"ln -s libnvidia-ml.so.{VERSION} /tmp/libnvidia-ml.so.1")
-    asked(
-        "for n in 0 1 2 3; do sudo mknod -m 666 /dev/nvidia$n c 195 $n; done; sudo mknod -m 666 /dev/nvidiactl c 195 255"
-    )
+    asked("for n in 0 1 2 3; do sudo mknod -m 666 /dev/nvidia$n c 195 $n; done")
+    asked("sudo mknod -m 666 /dev/nvidiactl c 195 255")
     yield asked("LD_LIBRARY_PATH=/tmp /tmp/nvidia-smi; echo exit $?; sudo dmesg").stdout
     commands.down(name=NAME, say=print)
 

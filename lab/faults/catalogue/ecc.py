@@ -17,7 +17,8 @@ LASTS: int | None = None
 def apply(host: Host, gpu: int) -> None:
     tamper.now(host, **tamper.of_gpu(gpu, ecc__vol__unc__dram=2, ecc__vol__corr__dram=117))
     tamper.remembers(host, **tamper.of_gpu(gpu, ecc__agg__unc__dram=2, ecc__agg__corr__dram=117))
-    text = "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 6, subpartition 0."
+    text = "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 6, "
+    text += "subpartition 0."
     tamper.xid(host, gpu, 48, text)
 
 

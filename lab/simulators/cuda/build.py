@@ -14,7 +14,10 @@ from rigwright.core.errors import HostError
 
 HERE = Path(__file__).resolve().parent
 NVML = HERE.parent / "nvml"
-STATE = "activity clients clocks conf dynamics fabric gate gpu handles identity kernel nvlink physics rails supply system ticks topology".split()
+STATE = (
+    "activity clients clocks conf dynamics fabric gate gpu handles identity kernel nvlink physics rails supply system "
+    "ticks topology"
+).split()
 """Source files of the simulated NVML that libcuda contains too, so both report the same values."""
 FLAGS = (
     "-D_GNU_SOURCE",

@@ -13,7 +13,7 @@ from lab.base import debian
     ("name", "text", "mirror"),
     [
         ("debian.sources", "Types: deb\nURIs: http://mirror.test/debian\nSuites: trixie trixie-updates\n", "http://mirror.test/debian"),
-        ("debian.sources", "URIs: http://a.test/x\nSuites: nodistro\n\nURIs: http://b.test/y\nSuites: bookworm\n", "http://b.test/y"),
+        ("debian.sources", "URIs: http://a.test\nSuites: nodistro\n\nURIs: http://b.test\nSuites: bookworm\n", "http://b.test"),
         ("d.list", "deb [arch=amd64] https://mirror.test/debian/ trixie main\n", "https://mirror.test/debian/"),
         ("d.list", "# deb http://mirror.test/debian trixie main\n", None),
         ("d.list", "deb http://mirror.test/debian-security trixie-security main\n", None),

@@ -323,8 +323,8 @@ def nvml(driver: Bare, code: str) -> Any:
 
 READ = (
     "[nvmlDeviceGetUtilizationRates(h(0)).gpu, nvmlDeviceGetPowerUsage(h(0)) // 1000,"
-    " nvmlDeviceGetTemperature(h(0), 0), nvmlDeviceGetCurrPcieLinkGeneration(h(0)), [[p.pid, p.usedGpuMemory >> 20] for p in"
-    " nvmlDeviceGetComputeRunningProcesses(h(0))]]"
+    " nvmlDeviceGetTemperature(h(0), 0), nvmlDeviceGetCurrPcieLinkGeneration(h(0)),"
+    " [[p.pid, p.usedGpuMemory >> 20] for p in nvmlDeviceGetComputeRunningProcesses(h(0))]]"
 )
 
 

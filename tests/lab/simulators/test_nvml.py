@@ -136,7 +136,8 @@ def test_loading_the_driver_anew_forgets_all_settings(servbadge: Bare) -> None:
 def test_a_v100_takes_only_listed_pairs_of_clocks(servbadge: Bare) -> None:
     calls = (
         "nvmlInit(); h = gpu(0); nvmlDeviceSetPersistenceMode(h, 1)\n"
-        "print(*[code(nvmlDeviceSetApplicationsClocks, h, *pair) for pair in ((877, 1001), (810, 1005), (877, 1005))],\n"
+        "pairs = (877, 1001), (810, 1005), (877, 1005)\n"
+        "print(*[code(nvmlDeviceSetApplicationsClocks, h, *pair) for pair in pairs],\n"
         "      nvmlDeviceGetApplicationsClock(h, 0), nvmlDeviceGetDefaultApplicationsClock(h, 0),\n"
         "      code(nvmlDeviceSetGpuLockedClocks, h, 210, 900), code(nvmlDeviceSetMemoryLockedClocks, h, 877, 877))\n"
         "clocks = nvmlDeviceGetSupportedGraphicsClocks(h, 877)\n"
