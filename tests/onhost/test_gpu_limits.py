@@ -290,11 +290,8 @@ def test_two_silent_gpus_that_nobody_can_tell_apart(host: Host) -> None:
         "sudo nvidia-smi --gpu-reset -i ITS_BUS_ID, or power the machine off and on",
         "3 of 4 expected GPUs present, missing: SXM2-3 0000:0a:00.0, SXM2-4 0000:0b:00.0",
     ]
-
-
-def test_a_lost_gpu_that_only_the_driver_can_place(host: Host) -> None:
-    """Without positions, the bus ids in /proc/driver/nvidia/gpus identify it."""
-    host.driver.put(gpu1__fault__open=15)
+    # without positions, the bus ids in /proc/driver/nvidia/gpus identify a GPU
+    host.driver.put(gpu1__fault__open=15, gpu2__fault__open="", gpu3__absent="")
     assert host.apply({"gpus": [RULE]}).stderr.startswith("number 2 of the GPUs by bus id: GPU is lost")
     for bus_id in BUS_IDS:
         (host.root / "proc/driver/nvidia/gpus" / bus_id).mkdir(parents=True)
@@ -393,16 +390,6 @@ def test_a_lock_is_recorded_and_not_set_twice(cards: Host) -> None:
     assert [line[2:4] for line in lines_of(cards) if line[1] == "graphics"] == [["210", "1200"]] * 3
     wrong = cards.apply({"gpus": [{"match": {}, "locked_memory_mhz": [405, 12000]}]}).stderr
     assert "405-12000 MHz is not within 405 to 9751 MHz: locked_memory_mhz: [405, 9751] is the nearest" in wrong
-
-
-@pytest.mark.nightly
-def test_a_record_ends_with_its_boot_or_load(host: Host) -> None:
-    for event in (host.boot, host.load_driver):
-        host.apply(LOCKED)
-        assert host.show()["gpus"][3]["locked_graphics_mhz"] == [210, 1005]
-        event()
-        assert host.show()["gpus"][3]["locked_graphics_mhz"] is None
-        assert said(host.apply(LOCKED).stdout)[3].endswith("210-1005 MHz (set, not readable)")
 
 
 def test_a_lock_without_persistence_and_a_refused_one_leave_no_record(host: Host) -> None:
@@ -527,10 +514,13 @@ def test_a_limit_that_somebody_typed_is_left_alone_and_said_once(watched: Host) 
     assert look(watched) == (0, [line.replace("250", "240")], []), "a new decision, said anew"
 
 
-def test_a_lost_lock_is_set_again(host: Host) -> None:
+@pytest.mark.parametrize("event", [Host.load_driver, Host.boot])
+def test_a_lock_ends_with_its_boot_or_load_and_is_set_again(host: Host, event: Callable[[Host], None]) -> None:
     host.apply(LOCKED)
     assert look(host) == (0, [], [])
-    host.load_driver()
+    assert host.show()["gpus"][3]["locked_graphics_mhz"] == [210, 1005]
+    event(host)
+    assert host.show()["gpus"][3]["locked_graphics_mhz"] is None
     code, out, errors = look(host)
     assert (code, errors) == (0, [])
     assert out[0].startswith(f"{title(1)}: forgotten (persistence is off; no locked graphics clock on record)"), out[0]
@@ -668,19 +658,17 @@ def test_show_tells_everything_of_a_v100(host: Host) -> None:
     }
 
 
-def test_show_tells_which_links_are_down_and_what_they_counted(host: Host) -> None:
+def test_show_tells_which_links_are_down_what_they_counted_and_why_it_does_not_tell(host: Host) -> None:
     host.driver.put(gpu0__link0__state=0, gpu0__link1__crc=4, gpu0__link1__replay=3, gpu0__link1__recovery=2)
     links = host.show()["gpus"][0]["nvlinks"]
     assert links[0] == {"link": 0, "mb_s": None, "peer": None, "errors": None}
     assert links[1] == {"link": 1, "mb_s": 25781, "peer": "00000000:07:00.0", "errors": 9}
-
-
-@pytest.mark.parametrize(("code", "reason"), [(3, "Not Supported"), (2, "Invalid Argument"), (999, "Unknown Error")])
-def test_show_says_why_it_does_not_tell_the_links(host: Host, code: int, reason: str) -> None:
-    host.driver.put(gpu0__fault__call__nvmlDeviceGetFieldValues=code)
-    first, second = host.show()["gpus"][:2]
-    assert (first["nvlinks"], first["errors"]) == (None, {"nvlinks": reason})
-    assert len(second["nvlinks"]) == 6
+    for gpu, code in enumerate((3, 2, 999)):
+        host.driver.put(**{f"gpu{gpu}.fault.call.nvmlDeviceGetFieldValues": code})
+    gpus = host.show()["gpus"]
+    assert [gpu["nvlinks"] for gpu in gpus[:3]] == [None] * 3
+    assert [gpu["errors"]["nvlinks"] for gpu in gpus[:3]] == ["Not Supported", "Invalid Argument", "Unknown Error"]
+    assert len(gpus[3]["nvlinks"]) == 6
 
 
 def test_reset_gives_the_defaults_back_and_leaves_persistence(host: Host) -> None:

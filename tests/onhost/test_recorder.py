@@ -283,7 +283,8 @@ def test_a_program_that_hangs_is_a_reading(program: Any, monkeypatch: pytest.Mon
     assert one.run(["false"], 60) is None
     assert one.run(["/nowhere/ipmitool"], 60) is None
     killed: list[Any] = []
-    monkeypatch.setattr(program.subprocess.Popen, "kill", killed.append)  # a process in the kernel does not die
+    dies = lambda process: killed.append(process)  # noqa: E731 (bound to the process, which in the kernel does not die)
+    monkeypatch.setattr(program.subprocess.Popen, "kill", dies)
     assert one.run(["sleep", "150"], 0.1) == "hung"
     assert one.run(["echo", "well"], 60) == "hung", "a second one is not started beside it"
     monkeypatch.undo()

@@ -349,16 +349,6 @@ def test_a_product_is_computed_and_a_big_one_heats_the_gpu(rig_3090: Bare) -> No
     assert nvml(rig_3090, READ)[4] == []
 
 
-def test_a_power_limit_costs_a_v100_a_seventh_of_its_speed(servbadge: Bare) -> None:
-    rates = []
-    for limit in (300, 200):
-        instance = servbadge.kept()["driver.instance"]
-        settings = {"power_limit_mw": 1000 * limit, "persistence": 1, "instance": instance}
-        servbadge.put(**{f"gpu0__set__{name}": value for name, value in settings.items()})
-        rates.append(ask(servbadge, "heat(0, 1); say(tflops(0, 300))"))
-    assert rates[1] / rates[0] == pytest.approx(0.85, abs=0.05)  # the owner of servbadge: 15 % less
-
-
 def test_an_interrupt_hang_is_busy_without_power(servbadge: Bare) -> None:
     servbadge.put(**{"nccl.irq_hang": 1})
     process = begun(servbadge, "comms = group(2); print('in', flush=True); all_reduce(comms, 1 << 20); wait(0)")

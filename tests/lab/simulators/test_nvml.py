@@ -254,12 +254,9 @@ def test_a_gpu_heats_up_over_minutes_and_its_fans_cool_it(rig_3090: Bare) -> Non
     read += "print(nvmlDeviceGetTemperature(h, 0), nvmlDeviceGetFanSpeed(h), joules)"
     idle, _, before_j = map(int, ask(rig_3090, read).split())
     rig_3090.put(gpu0__load=100)
-    seen = []
-    for _ in range(3):
-        rig_3090.pass_time(40)
-        seen.append(int(ask(rig_3090, read).split()[0]))
-    assert idle < seen[0] < seen[1] < seen[2] < 71
-    rig_3090.pass_time(600)
+    rig_3090.pass_time(40)
+    assert idle < int(ask(rig_3090, read).split()[0]) < 60
+    rig_3090.pass_time(680)
     hot, fan, used_j = map(int, ask(rig_3090, read).split())
     assert hot == 70
     assert used_j - before_j == pytest.approx(350 * 720, rel=0.02)
