@@ -146,6 +146,7 @@ def test_the_command_of_a_feature_is_found(order: SliceOrder, worker: Worker) ->
 def test_an_interruption_finishes_what_has_begun(order: SliceOrder, worker: Worker, tmp_path: Path) -> None:
     def act() -> None:
         slice_command.stop("another run", "interrupt")
+        time.sleep(0.15)  # the step is in its critical section, which lasts 0.4 s
         slice_command.stop(RUN, "interrupt")
 
     begun = meanwhile(order, act, lambda: ("StepStarted", "gpu1") in [(k, v["host"]) for k, v in worker.events])

@@ -4,7 +4,6 @@ whole."""
 from __future__ import annotations
 
 import datetime
-import io
 import re
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +40,7 @@ from tests import reports
 from tests.checks.test_problems import recorded
 from tests.paths import CASES
 from tests.report import run_documents as made
+from tests.report.test_live import Terminal
 
 _, FINDINGS = recorded(CASES / "problems" / "gpu_lost_and_ecc.yml")
 WORDS = " ".join(f"word{number}" for number in range(40))
@@ -145,16 +145,11 @@ DRAWN = ("output", "power.plan", "nccl")
 """What is shortened or drawn to the terminal's width."""
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def _lines(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns what a command writes to a terminal of that many columns, without colours."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
-    stream = _Terminal()
+    stream = Terminal()
     if name in RUNS:
         RUNS[name](Text(stream, "inventory", many=False))
     else:
@@ -210,7 +205,7 @@ def test_what_all_gpus_that_answer_share_is_shown_without_their_names(monkeypatc
 def test_a_line_to_copy_gets_no_line_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
-    stream = _Terminal()
+    stream = Terminal()
     line = f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-{'0' * 32},[red]GPU-{'1' * 32}"
     Text(stream, "inventory", many=False).copied(line)
     assert re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()) == f"{line}\n"

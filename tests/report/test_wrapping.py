@@ -9,14 +9,10 @@ from rich.console import Console
 
 from rigwright.core.change import Change
 from rigwright.report import terminal, wrapping
+from tests.report.test_live import Terminal
 
 PACKAGES = [f"libnvidia-compute-{number}-server" for number in range(12)]
 COMMAND = ".venv/bin/invoke provision --host servbadge --tags packages,driver,boot"
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def _shown(line: str, indent: int, columns: int) -> list[str]:
@@ -55,7 +51,7 @@ def test_an_error_on_a_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -
     text = (
         f"error servbadge: the driver is of another version than the kernel module\n  fix:      {COMMAND}, then again"
     )
-    lines = wrapping.message(text, _Terminal()).splitlines()
+    lines = wrapping.message(text, Terminal()).splitlines()
     assert all(len(line) <= columns or " " not in line.strip() for line in lines)
     words = [word for line in lines for word in line.split()]
     assert words == text.split()
