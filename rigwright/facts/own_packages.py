@@ -20,7 +20,7 @@ from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, command, script
 from rigwright.core.host_folders import STATE
 from rigwright.facts import Fact
-from rigwright.facts.apt.dpkg import LISTED
+from rigwright.facts.apt.dpkg import AUTOMATIC, LISTED
 
 OWN_PACKAGES = (
     LISTED
@@ -127,11 +127,14 @@ class Installed(Struct, frozen=True):
     provides: tuple[str, ...]
 
 
-_INSTALLED = r"""
+_INSTALLED = (
+    AUTOMATIC
+    + r"""
 native=$(dpkg --print-architecture); echo "native $native"
-apt-mark showauto | sed 's/^/auto\t/'
+automatic | sed 's/^/auto\t/'
 dpkg-query -W -f '${db:Status-Status}\t${Package}\t${Architecture}\t${Version}\t${db:Status-Want}\t${Maintainer}\t${Pre-Depends}, ${Depends}\t${Provides}\n' | grep -v '^not-installed\|^config-files'  # the last command: without packages it fails
 """
+)
 
 
 def _relations(text: str, separator: str) -> tuple[str, ...]:

@@ -301,8 +301,7 @@ for run in $(since "$1"); do
 done | sort -u >"$d/own"
 { cat /var/lib/rigwright/holds; for run in $(since "$1"); do cat "./$run/record/before/var/lib/rigwright/holds"; done; } 2>/dev/null |
   head -c 1048576 | tr -d '\\000' | grep . | sort -u >"$d/holds"
-awk '/^Package:/{p=$2} /^Architecture:/{a=$2} /^Auto-Installed: 1/{print p ":" a}' /var/lib/apt/extended_states 2>/dev/null |
-  sed "s/:$(dpkg --print-architecture)\\$//; s/:all\\$//" >"$d/automatic"
+automatic >"$d/automatic"
 awk -F '\\t' -v d="$d" '
   FILENAME == d "/own" {own[$1]; next}
   FILENAME == d "/holds" {holds[$1]; next}

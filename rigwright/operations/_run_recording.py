@@ -86,8 +86,7 @@ release=$(uname -r)
   echo "module $(set -- "$release" nvidia version; @MODINFO@)"
 } >about || fail "no room in $runs"
 listed >packages && [ -s packages ] || fail 'dpkg-query does not list the packages, or there is no room'
-awk '/^Package:/{p=$2} /^Architecture:/{a=$2} /^Auto-Installed: 1/{print p ":" a}' /var/lib/apt/extended_states 2>/dev/null |
-  sed "s/:$(dpkg --print-architecture)\$//; s/:all\$//" | LC_ALL=C sort >automatic
+automatic | LC_ALL=C sort >automatic
 timeout 20 systemctl list-unit-files --plain --no-legend --no-pager 2>/dev/null | awk '{print "file " $1 " " $2}' >units
 timeout 20 systemctl list-units --all --plain --no-legend --no-pager 2>/dev/null | awk '{print "unit " $1 " " $3}' >>units
 : >gpus; cat @LOCKED@ >locks 2>/dev/null || :

@@ -288,15 +288,26 @@ def _lock_holders(result: Result) -> tuple[Holder, ...]:
 
 lock_holders = Fact("dpkg.lock_holders", script(LOCK_HOLDERS, reads=True), _lock_holders)
 
-LISTED = r"""
+AUTOMATIC = r"""
+automatic() {
+  awk '/^Package:/{p=$2} /^Architecture:/{a=$2} /^Auto-Installed: 1/{print p ":" a}' /var/lib/apt/extended_states 2>/dev/null |
+    sed "s/:$(dpkg --print-architecture)\$//; s/:all\$//"
+}
+"""
+"""Shell function that prints each package that apt marks as installed automatically. `apt-mark showauto` reads the
+package lists of all archives for the same answer, which took more than a minute in an emulated machine."""
+LISTED = (
+    AUTOMATIC
+    + r"""
 listed() {
   dpkg-query -W -f '${Package}\t${Architecture}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n' |
     awk -F '\t' -v native="$(dpkg --print-architecture)" '{print ($2 == "all" || $2 == native ? $1 : $1 ":" $2) "\t" $3 "\t" $4 "\t" $5}' |
     LC_ALL=C sort
 }
 marked() {  # NAME VERSION WANT STATUS MARK of each package; MARK: auto or manual
-  { apt-mark showauto | sed 's/$/\tauto/'; listed; } |
+  { automatic | sed 's/$/\tauto/'; listed; } |
     awk -F '\t' 'NF == 2 {automatic[$1]; next} $4 != "not-installed" {print $0 "\t" ($1 in automatic ? "auto" : "manual")}'
 }
 """
+)
 """Shell functions: `listed` prints NAME VERSION WANT STATUS of each package, `marked` those with apt's mark."""
