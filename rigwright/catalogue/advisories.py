@@ -13,7 +13,6 @@ from rigwright.catalogue.drivers import Branch, branches
 from rigwright.catalogue.loader import table
 from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
-from rigwright.core.once import once
 from rigwright.core.schema import Branch as BranchName
 from rigwright.core.schema import Release
 
@@ -45,7 +44,6 @@ class Advisories(Struct, frozen=True):
     sources: dict[str, str]
 
 
-@once
 @cached_on_disk
 def advisories() -> tuple[Advisory, ...]:
     """All bulletins, oldest first. Raises InputError."""
@@ -125,8 +123,8 @@ def shortfall(version: str, supported: Collection[str] | None = None) -> Shortfa
     )
     newest, ended = known[-1], None
     if branch not in newest.fixed and int(branch) < max(map(int, newest.fixed)):
-        later = (row for row in known if naming and row.date > naming[-1].date and _later(row, branch))
-        ended = next(later, newest)
+        names_newer = (row for row in known if naming and any(int(name) > int(branch) for name in row.fixed))
+        ended = next((row for row in names_newer if row.date > naming[-1].date), newest)
     if not missing and ended is None:
         return None
     since = None
@@ -137,16 +135,11 @@ def shortfall(version: str, supported: Collection[str] | None = None) -> Shortfa
 
 
 def floor(branch: str) -> tuple[str, Advisory] | None:
-    """The first release of a branch with the fixes of all bulletins that name the branch, and the newest of them; None:
-    none does."""
+    """The first release of a branch with all fixes that bulletins name for it, and the newest of them; None without
+    such a bulletin."""
     naming = [row for row in advisories() if branch in row.fixed]
     name = BranchName(branch)
     return (max((row.fixed[name] for row in naming), key=numbers), naming[-1]) if naming else None
-
-
-def _later(row: Advisory, branch: str) -> bool:
-    """Whether a bulletin names a branch that is newer."""
-    return any(int(name) > int(branch) for name in row.fixed)
 
 
 def _instead(newest: Advisory, supported: Collection[str] | None) -> str:

@@ -1,5 +1,4 @@
-"""GPU models by PCI id and by key: described in gpus/, or drafted from NVIDIA's list and the table of chips
-(chips.yml)."""
+"""GPU models by PCI id and by key: described in gpus/, or made of NVIDIA's list and the table of chips (chips.yml)."""
 
 from __future__ import annotations
 
@@ -16,13 +15,11 @@ from rigwright.catalogue.gpus import VENDOR, Architecture, ClocksMhz, Flavour, M
 from rigwright.catalogue.loader import table
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.once import once
 from rigwright.core.schema import PciId, Release
 
 
 class Chip(Struct, frozen=True):
-    """A chip: the PCI ids of the cards with it ('1b80-1bff'), and the oldest driver branch that can drive one of
-    them."""
+    """A chip: the PCI ids of the cards with it ('1b80-1bff'), and the first driver branch with one of them."""
 
     ids: tuple[str, ...]
     architecture: Architecture
@@ -46,7 +43,6 @@ class Chips(Struct, frozen=True):
     sources: dict[str, str]
 
 
-@once
 @cached_on_disk
 def chip_table() -> Chips:
     """The table of chips.yml. Raises InputError."""
@@ -65,8 +61,7 @@ def model_of(device_id: str) -> Model | None:
 
 
 def model(key: str) -> Model:
-    """The model with a key: a file name of gpus/, or '10de:1b82'. Raises InputError for a PCI id that nothing is known
-    of."""
+    """The model with a key: a file name of gpus/, or '10de:1b82'. Raises InputError for an unknown PCI id."""
     if not key.startswith(VENDOR):
         return gpus.model(key)
     found = model_of(key.removeprefix(VENDOR))
@@ -76,8 +71,7 @@ def model(key: str) -> Model:
 
 
 def without_chip() -> tuple[str, ...]:
-    """The cards of NVIDIA's list whose last driver branch the catalogue has, and whose PCI id is in no range of
-    chips.yml."""
+    """The cards of NVIDIA's list without a chip in chips.yml, if the catalogue has their last driver branch."""
     known = {int(name) for name in drivers.branches()}
     return tuple(
         f"{device.device_id} {device.name}"

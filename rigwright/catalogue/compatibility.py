@@ -174,11 +174,13 @@ def check_branch(gpus: Mapping[str, Card], branch: str) -> None:
     for where, card in gpus.items():
         if not runs(card, int(branch)) or not flavours_at(branch, card.module_flavours):
             common = fit(gpus)
+            names = common.branches
+            listed = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
             spans = dict.fromkeys(_span(other.label, other) for other in gpus.values())
             raise HostError(
                 "driver.branch",
                 f"branch {branch} does not support the {card.label}{f' at {where}' if where else ''}{_lacks_module(branch, card)}",
-                f"a branch that all GPUs run, {_listed(common.branches)} ({'; '.join(spans)})",
+                f"a branch that all GPUs run, {listed} ({'; '.join(spans)})",
                 f"driver: {{branch: '{common.recommended}'}}",
             )
 
@@ -231,8 +233,7 @@ def runs_toolkit(gpus: Mapping[str, Card], driver: Driver, toolkit: str) -> bool
 
 
 class TorchChoice(Struct, frozen=True):
-    """PyTorch wheels (cu126), and the last torch version of them with kernels for the GPUs; None if they are still
-    built."""
+    """PyTorch wheels (cu126), and the last torch version with kernels for the GPUs; None if they are still built."""
 
     name: str
     last: str | None
@@ -272,7 +273,3 @@ def _span(text: str, card: Card) -> str:
 
 def _flavours(text: str, card: Card) -> str:
     return f"{text}, {' or '.join(card.module_flavours)} module only"
-
-
-def _listed(branches: tuple[str, ...]) -> str:
-    return branches[0] if len(branches) == 1 else f"{branches[0]} to {branches[-1]}"

@@ -11,8 +11,6 @@ from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms, xids
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.once import once
-from rigwright.core.schema import convert
 from rigwright.core.yaml_source import did_you_mean
 
 
@@ -27,13 +25,10 @@ class _Table(Struct, frozen=True):
     consequences: dict[str, Consequence]
 
 
-@once
 @cached_on_disk
 def consequences() -> Mapping[str, Consequence]:
     """All consequences by the key of the symptom, or `Xid 45`. Raises InputError for an invalid file."""
-    source = document(loader.FOLDER / "consequences.yml")
-    table: _Table = convert(source, _Table, source.where(), "")
-    return table.consequences
+    return loader.whole(document(loader.FOLDER / "consequences.yml"), _Table).consequences
 
 
 def check_consequences() -> None:

@@ -16,7 +16,6 @@ from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Model, models
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.once import once
 
 _SHOWN = "catalogue/devices.csv"
 _COLUMNS = ["device_id", "name", "legacy_branch", "open", "proprietary"]
@@ -55,7 +54,6 @@ class Device(Struct, frozen=True):
         return tuple(name for name, drives in (("proprietary", self.proprietary), ("open", self.open)) if drives)
 
 
-@once
 @cached_on_disk
 def _table() -> tuple[str, Mapping[str, Device]]:
     path = loader.FOLDER / "devices.csv"

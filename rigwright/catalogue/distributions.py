@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from rigwright.catalogue.loader import table
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.once import once
 
 
 class Distribution(Struct, frozen=True):
@@ -32,7 +31,6 @@ class Distributions(Struct, frozen=True):
     sources: dict[str, str]
 
 
-@once
 @cached_on_disk
 def distribution_table() -> Distributions:
     """The table of distributions.yml. Raises InputError."""

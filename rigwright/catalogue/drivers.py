@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct, field
@@ -15,7 +15,6 @@ from rigwright.catalogue.loader import table
 from rigwright.catalogue.releases import PublishedRelease, published_drivers
 from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
-from rigwright.core.once import once
 from rigwright.core.schema import Branch as BranchName
 from rigwright.core.schema import Release
 
@@ -98,21 +97,18 @@ class CudaTable(Struct, frozen=True):
     sources: dict[str, str]
 
 
-@once
 @cached_on_disk
 def driver_table() -> Drivers:
     """The table of drivers.yml. Raises InputError."""
     return table("drivers.yml", Drivers, "branches")
 
 
-@once
 @cached_on_disk
 def cuda_table() -> CudaTable:
     """The table of cuda.yml. Raises InputError."""
     return table("cuda.yml", CudaTable, "toolkits")
 
 
-@once
 @cached_on_disk
 def branches() -> Mapping[str, Branch]:
     """All driver branches by name, oldest first. Raises InputError.
@@ -125,13 +121,11 @@ def branches() -> Mapping[str, Branch]:
     newest = max(described)
     described |= {name: _undescribed(entries) for name, entries in published.items() if name > newest}
     return {
-        name: replace(branch, name=name, versions=_union(branch.versions, published.get(name, ())))
+        name: replace(
+            branch, name=name, versions=tuple(sorted({*branch.versions, *published.get(name, ())}, key=numbers))
+        )
         for name, branch in sorted(described.items())
     }
-
-
-def _union(*versions: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({version for some in versions for version in some}, key=numbers))
 
 
 def _undescribed(releases: Mapping[str, PublishedRelease]) -> Branch:

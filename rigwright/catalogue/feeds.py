@@ -44,8 +44,7 @@ def _of_file(file: FeedFile) -> Iterator[PublishedRelease]:
     document = _Document(file)
     if file.name == "releases.json":
         yield from _of_releases_json(document)
-        return
-    if release := _of_redistrib(document):
+    elif release := _of_redistrib(document):
         yield release
 
 

@@ -195,7 +195,6 @@ def keys() -> list[str]:
     return [path.stem for path in _paths()]
 
 
-@once
 @cached_on_disk
 def models() -> Mapping[str, Model]:
     """All GPU models by key (file name). Raises InputError for an invalid file, and if two have the same PCI id."""

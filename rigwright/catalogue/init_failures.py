@@ -12,8 +12,6 @@ from rigwright.catalogue.loader import document
 from rigwright.core import lazy_re
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.once import once
-from rigwright.core.schema import convert
 
 _FAILURE = lazy_re.compile(r"RmInitAdapter failed! \((0x[0-9a-f]{1,8}):(0x[0-9a-f]{1,8}):", re.IGNORECASE)
 
@@ -31,7 +29,6 @@ class _Table(Struct, frozen=True):
     sources: dict[str, str]
 
 
-@once
 @cached_on_disk
 def _table() -> _Table:
     """Raises InputError for a code that is no hexadecimal number and for a row without a source."""
@@ -41,8 +38,7 @@ def _table() -> _Table:
         for code in source[rows]:
             if not re.fullmatch(r"0x[0-9a-f]{2,8}", code):
                 raise InputError(source[rows].where(code), f"'{code}' is no code", 'in quotes and lower case: "0x0f"')
-    table: _Table = convert(source, _Table, source.where(), "")
-    return table
+    return loader.whole(source, _Table)
 
 
 def init_failures_in(text: str) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from typing import Literal
 from rigwright.catalogue.drivers import branches
 from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
-from rigwright.core.once import once
 
 Answer = Literal["builds", "fails", "unknown"]
 
@@ -26,10 +25,9 @@ def series(release: str) -> str:
 
 @lru_cache(maxsize=4096)
 def builds(version: str, kernel: str) -> Answer:
-    """Whether the module of a driver release builds for a kernel series (6.8).
+    """Whether the module of a driver release builds for a kernel series (6.8); unknown beyond the kernels of the table.
 
     A release between two of the table builds for what the older one does, and not for what the newer one does not.
-    Nothing is known of a kernel that is newer than all in the table.
     """
     branch = branches().get(version.partition(".")[0])
     table = branch.builds_to_kernel if branch else {}
@@ -41,7 +39,6 @@ def builds(version: str, kernel: str) -> Answer:
     return "fails" if tried and newer and numbers(kernel) > numbers(newer[0]) else "unknown"
 
 
-@once
 @cached_on_disk
 def newest_tried() -> str:
     """The newest kernel series in the table."""

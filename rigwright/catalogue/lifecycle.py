@@ -16,6 +16,7 @@ from rigwright.core.errors import HostError
 SOON_DAYS = 180
 """Ends of life within this time are reported as soon."""
 
+Kind = Literal["system", "driver", "gpu", "cuda"]
 State = Literal["ended", "soon", "later", "last"]
 
 
@@ -25,7 +26,7 @@ class End(Struct, frozen=True):
     `state` last: no newer version will be released, and no date is known.
     """
 
-    kind: Literal["system", "driver", "gpu", "cuda"]
+    kind: Kind
     name: str
     date: datetime.date | None
     days: int | None
@@ -54,14 +55,7 @@ def ends(facts: Mapping[str, Any], today: datetime.date) -> tuple[End, ...]:
     return tuple(sorted(all_ends, key=lambda entry: (entry.date is None, entry.date or today, entry.name)))
 
 
-def _end(
-    kind: Literal["system", "driver", "gpu"],
-    name: str,
-    on: datetime.date,
-    words: str,
-    source: str,
-    today: datetime.date,
-) -> End:
+def _end(kind: Kind, name: str, on: datetime.date, words: str, source: str, today: datetime.date) -> End:
     days = (on - today).days
     state: State = "ended" if days < 0 else "soon" if days <= SOON_DAYS else "later"
     return End(kind, name, on, days, state, words, source)
@@ -108,6 +102,5 @@ def _cuda(models: Mapping[str, Model], driver: str) -> Iterator[End]:
     for label, model in models.items():
         if model.last_cuda:
             words = f"the last toolkit with code for {model.architecture} ({label}){spoken}"
-            yield End(
-                "cuda", f"CUDA {model.last_cuda}", None, None, "last", words, catalogue.cuda_table().sources["dropped"]
-            )
+            source = catalogue.cuda_table().sources["dropped"]
+            yield End("cuda", f"CUDA {model.last_cuda}", None, None, "last", words, source)

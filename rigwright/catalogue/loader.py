@@ -28,18 +28,20 @@ def document(path: Path) -> YamlMapping:
 
 
 def table(file: str, table_type: type[T], rows: str) -> T:
-    """Reads a file with many rows into the Struct `table_type`; `rows` is the key of its rows.
-
-    Raises InputError for an unknown key, a wrong type, and a key of a row without a source.
-    """
+    """The Struct of a file with many rows; `rows` is their key. Raises InputError also for a row's key without a source."""
     source = document(FOLDER / file)
     rows_sourced(source, rows)
-    result: T = convert(source, table_type, source.where(), "")
+    return whole(source, table_type)
+
+
+def whole(source: YamlMapping, row_type: type[T]) -> T:
+    """The Struct of a whole document. Raises InputError for an unknown key and a wrong type."""
+    result: T = convert(source, row_type, source.where(), "")
     return result
 
 
 def record(path: Path, row_type: type[T], base: YamlMapping | None = None) -> T:
-    """Reads a file into the Struct `row_type`, with the file's name as `key`. Missing keys are taken from `base`.
+    """The Struct of a file, with the file's name as `key`. Missing keys are taken from `base`.
 
     Raises InputError for an unknown key, a wrong type, a number without a source, and a source for an unknown key.
     """
@@ -48,21 +50,17 @@ def record(path: Path, row_type: type[T], base: YamlMapping | None = None) -> T:
     known = set(row_type.__struct_fields__)
     only_keys(own, known - {"key"}, "key")
     sourced(merged, known)
-    result: T = convert(merged, row_type, merged.where(), "")
-    return replace(result, key=path.stem)
+    return replace(whole(merged, row_type), key=path.stem)
 
 
 def _over(base: YamlMapping, own: YamlMapping) -> YamlMapping:
-    """Merges two mappings: keys of `own` replace those of `base`; `sources` are merged key by key."""
-    merged = YamlMapping({**base, **own})
-    merged.path, merged.line = own.path, own.line
-    merged.lines = {**dict.fromkeys(base, own.line), **own.lines}
-    upper = own.get("sources")
-    if upper is not None and not isinstance(upper, YamlMapping):
+    """The keys of `base` with those of `own` in their place; `sources` are merged key by key."""
+    upper = own.get("sources") or {}
+    if not isinstance(upper, Mapping):
         raise InputError(own.where("sources"), f"'sources' is {upper!r}", "{KEY: where its number comes from}")
-    sources = YamlMapping({**(base.get("sources") or {}), **(upper or {})})
-    sources.path, sources.line = own.path, own.line
-    sources.lines = {**dict.fromkeys(sources, own.line), **(upper.lines if isinstance(upper, YamlMapping) else {})}
+    merged, sources = YamlMapping({**base, **own}), YamlMapping({**(base.get("sources") or {}), **upper})
+    for mapping, lines in ((merged, own.lines), (sources, getattr(upper, "lines", {}))):
+        mapping.path, mapping.line, mapping.lines = own.path, own.line, {**dict.fromkeys(mapping, own.line), **lines}
     merged["sources"] = sources
     return merged
 

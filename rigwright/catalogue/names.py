@@ -1,5 +1,4 @@
-"""The entries of the catalogue whose names contain what was typed, for words that name no entry exactly: `V100`, `RTX
-6000`."""
+"""The entries of the catalogue whose names contain what was typed: `V100`, `RTX 6000`."""
 
 from __future__ import annotations
 
@@ -38,7 +37,20 @@ def machines(text: str, rigs: Path | None = None) -> tuple[Match, ...]:
 def others(text: str) -> tuple[Match, ...]:
     """The toolkits, topics and symptoms that a text names in part."""
     words = _words(text)
-    return (*_toolkits(text), *_topics(words), *_symptoms(words)) if _can_name(words) else ()
+    if not _can_name(words):
+        return ()
+    version = re.fullmatch(r"(?:cuda[ -]?)?(\d{2})", text.strip().casefold())
+    toolkits = tuple(
+        Match(name, f"CUDA toolkit, came with driver {toolkit.shipped_driver}")
+        for name, toolkit in catalogue.toolkits().items()
+        if version and name.startswith(f"{version[1]}.")
+    )
+    symptoms = (
+        Match(key, symptom.title)
+        for key, symptom in catalogue.all_symptoms().items()
+        if words <= _words(key) or words <= _words(symptom.title)
+    )
+    return (*toolkits, *_topics(words), *symptoms)
 
 
 def _can_name(words: frozenset[str]) -> bool:
@@ -52,8 +64,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _is_part(text: str, words: frozenset[str], name: str) -> bool:
-    """Whether a name has all these words, or contains the text where a word or a number of it begins: `2080ti`,
-    `dgx-1`."""
+    """Whether a name has all these words, or contains the text from the beginning of a word or number: `2080ti`."""
     if words <= _words(name):
         return True
     bare, whole = bare_name(text), bare_name(name)
@@ -87,7 +98,8 @@ def _devices(text: str, words: frozenset[str]) -> Iterator[Match]:
     for device_id, device in catalogue.all_devices().items():
         if any(_is_part(text, words, name) for name in device.name.split(" / ")):
             names.setdefault(device.name, []).append(device_id)
-    described = {device_id for key in catalogue.gpu_keys() for device_id in _ids(key)} if names else set()
+    rows = (_row(loader.FOLDER / "gpus" / f"{key}.yml", "pci_ids") for key in catalogue.gpu_keys()) if names else ()
+    described = {device_id for row in rows for device_id in re.findall(r"[0-9a-f]{4}", row)}
     for name, ids in names.items():
         rest = [device_id for device_id in ids if device_id not in described]
         if rest:
@@ -99,11 +111,6 @@ def _row(path: Path, key: str) -> str:
     """The text after `key:` in a file of the catalogue, "" without it. Parsing the YAML of every file takes 0.1 s."""
     row = re.search(rf"(?m)^{key}: *(.*\S)", path.read_text(encoding="utf-8", errors="replace"))
     return row[1].strip("\"'") if row else ""
-
-
-def _ids(key: str) -> list[str]:
-    """The PCI ids in the file of a GPU."""
-    return re.findall(r"[0-9a-f]{4}", _row(loader.FOLDER / "gpus" / f"{key}.yml", "pci_ids"))
 
 
 def architectures(branch: int) -> tuple[str, ...]:
@@ -128,11 +135,8 @@ def gpus_named(text: str) -> tuple[str, ...]:
 
 
 def devices_named(text: str) -> tuple[Device, ...]:
-    """The GPUs of NVIDIA's list with exactly this name; () if files of the catalogue describe GPUs that it names in
-    part.
-
-    Manufacturer and family do not count: `GTX 1070 Ti`.
-    """
+    """The GPUs of NVIDIA's list with exactly this name (`GTX 1070 Ti`); () if the catalogue describes GPUs that it names
+    in part. Manufacturer and family do not count."""
     bare, words = bare_name(text), _words(text)
     if not bare or not words or any(_is_part(text, words, key) for key in catalogue.gpu_keys()):
         return ()
@@ -143,20 +147,7 @@ def devices_named(text: str) -> tuple[Device, ...]:
     )
 
 
-def _toolkits(text: str) -> Iterator[Match]:
-    version = re.fullmatch(r"(?:cuda[ -]?)?(\d{2})", text.strip().casefold())
-    for name, toolkit in catalogue.toolkits().items() if version else ():
-        if version and name.startswith(f"{version[1]}."):
-            yield Match(name, f"CUDA toolkit, came with driver {toolkit.shipped_driver}")
-
-
 def _topics(words: frozenset[str]) -> Iterator[Match]:
     for key, topic in topics().items():
         if any(words <= _words(name) for name in (key, *topic.names)):
             yield Match(key, topic.title)
-
-
-def _symptoms(words: frozenset[str]) -> Iterator[Match]:
-    for key, symptom in catalogue.all_symptoms().items():
-        if words <= _words(key) or words <= _words(symptom.title):
-            yield Match(key, symptom.title)

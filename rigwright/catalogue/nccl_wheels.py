@@ -10,7 +10,6 @@ from msgspec import Struct
 from rigwright.catalogue.loader import table
 from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
-from rigwright.core.once import once
 from rigwright.core.schema import Release
 
 
@@ -49,7 +48,6 @@ class _Sets(Struct, frozen=True):
     sources: dict[str, str]
 
 
-@once
 @cached_on_disk
 def sets() -> Mapping[str, Libraries]:
     """All sets by name, in order of preference. Raises InputError."""

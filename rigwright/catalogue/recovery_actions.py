@@ -9,7 +9,6 @@ from msgspec import Struct
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.symptoms import Level
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.once import once
 
 
 class RecoveryAction(Struct, frozen=True):
@@ -25,7 +24,6 @@ class _Actions(Struct, frozen=True):
     sources: dict[str, str]
 
 
-@once
 @cached_on_disk
 def all_recovery_actions() -> Mapping[str, RecoveryAction]:
     """All steps by nvidia-smi's words for them (Reset, Drain P2P). Raises InputError."""

@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Literal, cast, get_args
 
@@ -17,7 +18,6 @@ from rigwright.core.errors import InputError
 from rigwright.core.files import shipped_files
 from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
-from rigwright.core.once import once
 from rigwright.core.yaml_source import text as file_text
 
 FILE = "releases.csv"
@@ -78,21 +78,18 @@ class Update(Struct, frozen=True):
     changed: tuple[tuple[PublishedRelease, PublishedRelease], ...]
 
 
-@once
 @cached_on_disk
 def release_table() -> ReleaseTable:
     """The table of releases.csv. Raises InputError."""
     return parsed(file_text(loader.FOLDER / FILE, SHOWN), SHOWN)
 
 
-@once
 @cached_on_disk
 def published_drivers() -> Mapping[str, Mapping[str, PublishedRelease]]:
     """The driver releases of the table by branch and version, oldest first. Raises InputError."""
     return _by_branch("driver")
 
 
-@once
 @cached_on_disk
 def published_toolkits() -> Mapping[str, Mapping[str, PublishedRelease]]:
     """The CUDA releases of the table by toolkit (13.2) and version (13.2.1), oldest first. Raises InputError."""
@@ -100,11 +97,11 @@ def published_toolkits() -> Mapping[str, Mapping[str, PublishedRelease]]:
 
 
 def _by_branch(product: Product) -> Mapping[str, Mapping[str, PublishedRelease]]:
-    by_branch: dict[str, dict[str, PublishedRelease]] = {}
+    by_branch: defaultdict[str, dict[str, PublishedRelease]] = defaultdict(dict)
     for entry in release_table().releases:
         if entry.product == product:
-            by_branch.setdefault(entry.branch, {})[entry.release] = entry
-    return by_branch
+            by_branch[entry.branch][entry.release] = entry
+    return dict(by_branch)
 
 
 def stale(today: datetime.date) -> str:

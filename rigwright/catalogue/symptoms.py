@@ -18,8 +18,6 @@ from rigwright.catalogue.loader import document
 from rigwright.core import lazy_re
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.once import once
-from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import did_you_mean
@@ -128,14 +126,12 @@ def literal(pattern: str) -> str:
     return max(runs, key=len)
 
 
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, _FLAGS)
+_compiled = cache(re.compile)
 
 
 def _any_in(patterns: tuple[str, ...], text: str, lower: str) -> bool:
     """Whether one of the patterns matches a text, which `lower` repeats in lower case."""
-    return any(literal(pattern) in lower and _compiled(pattern).search(text) for pattern in patterns)
+    return any(literal(pattern) in lower and _compiled(pattern, _FLAGS).search(text) for pattern in patterns)
 
 
 class Xid(Struct, frozen=True):
@@ -165,12 +161,10 @@ class _Xids(Struct, frozen=True):
     sources: dict[str, str]
 
 
-@once
 @cached_on_disk
 def all_symptoms() -> Mapping[str, Symptom]:
     """All symptoms by key. Raises InputError for an unknown key and a wrong type; `check_symptoms` checks the rest."""
-    source = document(loader.FOLDER / "symptoms.yml")
-    table: _Symptoms = convert(source, _Symptoms, source.where(), "")
+    table = loader.whole(document(loader.FOLDER / "symptoms.yml"), _Symptoms)
     return {key: replace(symptom, key=key) for key, symptom in table.symptoms.items()}
 
 
@@ -214,18 +208,16 @@ def _xid_table(_folder: Path) -> _Xids:
     return loader.table("xids.yml", _Xids, "xids")
 
 
-@once
 @cached_on_disk
 def xids() -> Mapping[int, Xid]:
     """All Xids by code. Raises InputError for an invalid code or an unknown action."""
     table = _xid_table(loader.FOLDER)
     known = {}
     for key, xid in table.xids.items():
-        if not key.isdecimal():
+        if not key.isdecimal() or xid.action not in table.actions:
             rows = document(loader.FOLDER / "xids.yml")["xids"]
-            raise InputError(rows.where(key), f"'{key}' is no Xid", 'a number in quotes, such as "79"')
-        if xid.action not in table.actions:
-            rows = document(loader.FOLDER / "xids.yml")["xids"]
+            if not key.isdecimal():
+                raise InputError(rows.where(key), f"'{key}' is no Xid", 'a number in quotes, such as "79"')
             wrong = f"the action '{xid.action}'{did_you_mean(xid.action, table.actions)}"
             raise InputError(rows[key].where("action"), wrong, ", ".join(table.actions))
         known[int(key)] = replace(xid, code=int(key), do=table.actions[xid.action])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,9 +15,6 @@ from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.once import once
-from rigwright.core.schema import convert
-from rigwright.core.yaml_source import Mapping as YamlMapping
 
 MOST_LINES = 15
 """The length of a page: its title, its statements and its commands."""
@@ -55,16 +52,13 @@ class Topic(Struct, frozen=True):
 
 
 def plain(text: str) -> str:
-    """A text in lower case; spaces, hyphens and underscores are one space: `Persistence-Mode ` is `persistence
-    mode`."""
+    """A text in lower case, with a space for spaces, hyphens and underscores: `persistence mode`."""
     return re.sub(r"[\s_-]+", " ", text).strip().casefold()
 
 
-@once
 @cached_on_disk
 def topics() -> Mapping[str, Topic]:
-    """All topics by key. Raises InputError for an invalid file, and for an example that no pattern of its topic
-    matches."""
+    """All topics by key. Raises InputError for an invalid file, and for an example that none of its patterns fits."""
     return {path.stem: _read(path) for path in _paths()}
 
 
@@ -76,7 +70,7 @@ def _read(path: Path) -> Topic:
     source = document(path)
     if "key" in source:
         raise InputError(source.where("key"), "'key'", "nothing: the file's name is the key")
-    topic: Topic = replace(convert(source, Topic, source.where(), ""), key=path.stem)
+    topic = replace(loader.whole(source, Topic), key=path.stem)
     length = 1 + len(topic.lines) + bool(topic.see)
     if not topic.lines or length > MOST_LINES:
         raise InputError(source.where("lines"), f"a page of {length} lines", f"2 to {MOST_LINES}, with title and see")
@@ -94,47 +88,29 @@ def _read(path: Path) -> Topic:
 
 
 def check_conflicts() -> None:
-    """Raises InputError for a name or pattern of a topic that is, or matches, an example of another topic or a
-    symptom."""
-    whole, lines = [*_topic_examples(), *_symptom_examples()], list(_symptom_lines())
+    """Raises InputError for a name or pattern that fits an example of another topic or of a symptom."""
+    examples = [(key, text) for key, topic in topics().items() for text in (key, *topic.names, *topic.texts)]
+    examples += [(key, text) for key, symptom in all_symptoms().items() for text in (key, *symptom.texts)]
+    lines = [
+        (key, line) for key, symptom in all_symptoms().items() for text in symptom.texts for line in text.splitlines()
+    ]
     for path in _paths():
         topic, source = topics()[path.stem], document(path)
-        for kind in ("names", "patterns"):
-            for at, own in enumerate(getattr(topic, kind)):
-                for owner, text in whole if kind == "names" else (*whole, *lines):
-                    if owner != path.stem and _is_same(kind, own, text):
+        for key, fits, texts in (
+            ("names", lambda name, text: plain(name) == plain(text), examples),
+            ("patterns", lambda own, text: re.fullmatch(own, text.strip(), re.IGNORECASE), [*examples, *lines]),
+        ):
+            for at, own in enumerate(getattr(topic, key)):
+                for owner, text in texts:
+                    if owner != path.stem and fits(own, text):
                         wrong = f"{own!r} is also {text.splitlines()[0][:60]!r} of '{owner}'"
-                        raise InputError(_where(source, kind, at), wrong, "texts of this topic only")
-
-
-def _where(source: YamlMapping, key: str, at: int) -> str:
-    return str(source[key].where(at))
-
-
-def _topic_examples() -> Iterator[tuple[str, str]]:
-    for key, topic in topics().items():
-        yield from ((key, text) for text in (key, *topic.names, *topic.texts))
-
-
-def _symptom_examples() -> Iterator[tuple[str, str]]:
-    for key, symptom in all_symptoms().items():
-        yield from ((key, text) for text in (key, *symptom.texts))
-
-
-def _symptom_lines() -> Iterator[tuple[str, str]]:
-    for key, symptom in all_symptoms().items():
-        yield from ((key, line) for text in symptom.texts for line in text.splitlines())
-
-
-def _is_same(kind: str, own: str, text: str) -> bool:
-    if kind == "names":
-        return plain(own) == plain(text)
-    return re.fullmatch(own, text.strip(), re.IGNORECASE) is not None
+                        raise InputError(source[key].where(at), wrong, "texts of this topic only")
 
 
 def topic_of(text: str) -> Topic | None:
     """The topic that a text names, or else the first that it means; None for other texts."""
-    for topic in topics().values():
-        if topic.is_named(text):
-            return topic
-    return next((topic for topic in topics().values() if topic.is_meant(text)), None)
+    every = topics().values()
+    return next(
+        (topic for topic in every if topic.is_named(text)),
+        next((topic for topic in every if topic.is_meant(text)), None),
+    )

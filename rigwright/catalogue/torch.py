@@ -10,7 +10,6 @@ from msgspec import Struct
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.once import once
 from rigwright.core.schema import Release
 
 
@@ -31,10 +30,13 @@ class Wheel(Struct, frozen=True):
         Raises LookupError when none has them.
         """
         sets = list(self.architectures.items())
-        for at in reversed(range(len(sets))):
-            if set(wanted) <= set(sets[at][1]):
-                return self.last if at == len(sets) - 1 else _before(sets[at + 1][0])
-        raise LookupError("no torch version of these wheels has kernels for all of them")
+        fitting = [at for at, (_, architectures) in enumerate(sets) if set(wanted) <= set(architectures)]
+        if not fitting:
+            raise LookupError("no torch version of these wheels has kernels for all of them")
+        if fitting[-1] == len(sets) - 1:
+            return self.last
+        major, minor = sets[fitting[-1] + 1][0].split(".")[:2]
+        return f"{major}.{int(minor) - 1}"
 
 
 class Wheels(Struct, frozen=True):
@@ -45,13 +47,6 @@ class Wheels(Struct, frozen=True):
     sources: dict[str, str]
 
 
-def _before(version: str) -> str:
-    """The minor version before one: 2.10 of 2.11."""
-    major, minor = version.split(".")[:2]
-    return f"{major}.{int(minor) - 1}"
-
-
-@once
 @cached_on_disk
 def torch_wheels() -> Wheels:
     """The table of torch.yml. Raises InputError."""

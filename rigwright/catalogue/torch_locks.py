@@ -17,7 +17,6 @@ from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
-from rigwright.core.once import once
 
 
 class LockedWheel(Struct, frozen=True):
@@ -65,7 +64,6 @@ class _Locks(Struct, frozen=True):
     sources: dict[str, str]
 
 
-@once
 @cached_on_disk
 def locks() -> Mapping[str, Lock]:
     """All locks by the name of their line, oldest CUDA first. Raises InputError."""

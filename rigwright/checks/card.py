@@ -12,7 +12,7 @@ from rigwright.catalogue import Rig
 from rigwright.catalogue.gpus import setting_names
 from rigwright.checks import AGAIN, Finding, Verdict, check
 from rigwright.core.desired import Ecc
-from rigwright.core.gpu_labels import called, place
+from rigwright.core.gpu_labels import gpu_label, place
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts
@@ -42,7 +42,7 @@ def remaps_rows(card: Card) -> bool | None:
 def memory_worn(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """No card's memory ever had an uncorrected error, a retired page or a remapped row."""
     for card in facts(gpu_health.cards):
-        at = called(card.bus_id, card.uuid, slots)
+        at = gpu_label(card.bus_id, card.uuid, slots)
         if card.lost:
             yield Finding(at, "unknown", card.lost, "an answer", "", "power the machine off and on, then run it again")
         else:
@@ -93,7 +93,7 @@ def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Fi
 
 def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Finding]:
     for card in same:
-        at = called(card.bus_id, card.uuid, slots)
+        at = gpu_label(card.bus_id, card.uuid, slots)
         model = catalogue.model_of(card.device_id)
         if model and model.described and not _agrees(model.name, card.name):
             wanted = f"{model.name}, by its PCI id 10de:{card.device_id}"

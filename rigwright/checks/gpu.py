@@ -14,7 +14,7 @@ from rigwright.catalogue.summary import counted, counted_of, not_described, unkn
 from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.core import features, schema
 from rigwright.core.desired import Ecc, GpuLimits, Limits
-from rigwright.core.gpu_labels import called, place
+from rigwright.core.gpu_labels import gpu_label, place
 from rigwright.core.mig import Mig, words
 from rigwright.core.schema import BusId
 from rigwright.driver.start_failure import StartFailure, StartFailures, start_failures
@@ -125,7 +125,7 @@ def limits_in_force(
     for device in devices:
         uuid = device["uuid"] or ""
         bus_id = schema.bus_id(device["pci_bus_id"] or str(device.get("place") or "").rpartition(" ")[2])
-        subject = called(bus_id, uuid, slots) or f"GPU {device['index']}, at an unknown position"
+        subject = gpu_label(bus_id, uuid, slots) or f"GPU {device['index']}, at an unknown position"
         if device["errors"].get("gpu"):
             fix = "reboot; if it happens again, power off and reseat the card"
             yield Finding(subject, "fail", device["errors"]["gpu"], "an answer", "", fix)
@@ -155,7 +155,7 @@ def ecc_in_force(facts: Facts, *, ecc: Ecc, slots: dict[BusId, str] | None = Non
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     for mode in modes:
         want = ecc.of(*setting_names(models.get(mode.bus_id), mode.bus_id, mode.uuid, slots))
-        name = called(mode.bus_id, mode.uuid, slots)
+        name = gpu_label(mode.bus_id, mode.uuid, slots)
         if want is None:
             yield Finding(name, "info", f"ECC {_on(mode.current)}", "left alone", source="inventory")
             continue
@@ -175,7 +175,7 @@ def mig_in_force(facts: Facts, *, mig: Mig, slots: dict[BusId, str] | None = Non
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     there = facts(instances.layouts) if any(mode.current for mode in modes) else {}
     for mode in modes:
-        name = called(mode.bus_id, mode.uuid, slots)
+        name = gpu_label(mode.bus_id, mode.uuid, slots)
         layout = mig.of(*setting_names(models.get(mode.bus_id), mode.bus_id, mode.uuid, slots))
         now = words(there.get(mode.bus_id, ())) if mode.current else "off"
         now = "on, without instances" if mode.current and now == "off" else now

@@ -34,7 +34,7 @@ def execute(options: type[CommandOptions], given: dict[str, Any]) -> tuple[int, 
         return error.exit_code, message(f"error {error}", sys.stderr)
     except KeyboardInterrupt:
         return 130, "interrupted"
-    if problem := streams.full(sys.stdout):
+    if problem := streams.write_problem():
         print(f"error stdout: cannot be written: {problem}", file=sys.stderr)
         code = code or 1
     interruption.end_now_if_left_behind(code)

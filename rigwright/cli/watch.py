@@ -43,7 +43,7 @@ def watch(jobs: Sequence[HostJob], text: Any) -> None:
                 before[name] = _changes(name, report.findings, before.get(name, {}), text)
         if terminal:
             text.line(f"[dim]{time.strftime('%H:%M:%S')}, again every {EVERY_S:g} s; Ctrl-C ends it[/]")
-        if streams.lost(text.console.file):
+        if streams.failure(text.console.file):
             return
         time.sleep(EVERY_S)
 

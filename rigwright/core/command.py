@@ -21,13 +21,11 @@ class Command(Struct, frozen=True):
 
     The program reads `stdin`, or /dev/null if it is empty. `timeout_s` is a hard limit in seconds. A `long` command
     runs as a detached job that continues after the connection or the controller ends. A command with `reads` writes no
-    file, not even a cache, so its output can be limited by the file size limit, which needs two processes less on the
-    host than a pipe.
+    file, not even a cache, so the file size limit can limit its output, which needs two processes less than a pipe.
 
-    `cache_key`: shell text for a command that changes nothing. The host keeps root's answer, if the command succeeded,
-    until the next boot, and gives it again, without the command, while this text prints the same as just before and
-    after the command ran. So it prints all that the answer depends on, and takes less time than the command. "": the
-    answer is not kept.
+    `cache_key`: shell text for a command that changes nothing; "": its answer is not kept. The host keeps the answer of
+    a successful command for root until the next boot. It gives this answer, without the command, while the text prints
+    the same as before and after the command. So the text prints all that the answer depends on.
     """
 
     argv: tuple[str, ...]
@@ -48,7 +46,7 @@ class Command(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """The result of a command. `code` 124 or 137: it exceeded its time limit. `cut`: its output exceeded 4 MiB."""
+    """The result of a command. `cut`: its output exceeded 4 MiB."""
 
     code: int
     stdout: bytes
@@ -57,7 +55,7 @@ class Result(Struct, frozen=True):
 
     @property
     def too_late(self) -> bool:
-        """Whether it exceeded its time limit, or its script did before it had a code (-1)."""
+        """Whether the command exceeded its time limit (124, 137), or its script did before the command ended (-1)."""
         return self.code in (-1, 124, 137)
 
     @property
@@ -85,7 +83,7 @@ def command(
     cache_key: str = "",
 ) -> Command:
     """The command with these words."""
-    return Command(tuple(argv), stdin, timeout_s, long, reads, cache_key)
+    return Command(argv, stdin, timeout_s, long, reads, cache_key)
 
 
 def script(
@@ -112,8 +110,7 @@ def in_shell(cmd: Command) -> str:
 
 
 def state_of(*paths: str) -> str:
-    """A cache key: device, inode, size and times of what these paths lead to. A path may have wildcards, and is not
-    quoted."""
+    """A cache key: device, inode, size and times of the files of these paths, which may have wildcards."""
     return f"stat -L -c '%n %d %i %s %y %z' {' '.join(paths)}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -22,10 +21,62 @@ class Failure(Struct, frozen=True):
     fix: str
 
 
-def failure_in(text: str) -> Failure | None:
-    """The cause that the output of a failed command tells; None when nothing in its last lines is known.
+_APT_PROXY = "Acquire::http::Proxy in /etc/apt/apt.conf.d"
+_CLOCK = (
+    "on the host: date -u; sudo timedatectl set-ntp true, or sudo apt-get install chrony; then sudo hwclock --systohc"
+)
+_INSTALL = "install the program"
+_KNOWN = (
+    (lazy_re.compile(rf"(?:Temporary failure resolving|Could not resolve(?: host:)?) '?({_NAME})"),
+     "the host cannot resolve the name {name}",
+     "on the host: resolvectl query {name} (or getent hosts {name}); correct the name server (resolvectl status, "
+     f"/etc/resolv.conf), or set apt's proxy: {_APT_PROXY}"),
+    (lazy_re.compile(rf"(?:Could not connect to|Unable to connect to|Cannot initiate the connection to) ({_NAME})"),
+     "the host cannot connect to {name}",
+     "on the host: curl -sSI https://{name}/ >/dev/null; a firewall, a missing route, or a proxy that apt does not "
+     f"know: {_APT_PROXY}"),
+    (lazy_re.compile(rf"(?:'({_PATH})'|({_PATH})): No space left on device"),
+     "no space is left for {name}",
+     "on the host: df -h {name}"),
+    (lazy_re.compile("No space left on device"),
+     "no space is left",
+     "on the host: df -h / /boot /var /run"),
+    (lazy_re.compile(r"Release file for \S{1,200} is expired"),
+     "{line}: the host's clock is ahead, or the mirror is old",
+     _CLOCK),
+    (lazy_re.compile(r"Release file for \S{1,200} is not valid yet|certificate (?:chain uses|is) not yet valid"),
+     "{line}: the host's clock is behind",
+     _CLOCK),
+    (lazy_re.compile(rf"'({_PATH})': Operation not permitted"),
+     "{name} cannot be written, not even by root (Operation not permitted): it or its directory is immutable",
+     "on the host: lsattr -d {name} {folder}; an 'i' among the letters: sudo chattr -i on that path"),
+    (lazy_re.compile(rf"'?({_PATH})'?: Read-only file system"),
+     "{name} is on a file system that is mounted read-only",
+     "on the host: findmnt -T {name}; sudo dmesg | grep -iE 'remount|I/O error' says whether the disk failed"),
+    (lazy_re.compile(
+         rf"(?:^|: )({_PROGRAM}): (?:command )?not found$"
+         rf"|(?:^env|failed to run command):? '({_PROGRAM})': No such file or directory$"
+     ),
+     "",
+     _INSTALL),
+)  # fmt: skip
+"""Patterns of lines, with the cause and the fix. `name` is the host or path that the pattern captures."""
 
-    The last three lines of apt's errors count (`E: `), or the last ten lines when there are none, and dpkg's list of
+_PACKAGES = {
+    "update-initramfs": "initramfs-tools",
+    "mkinitramfs": "initramfs-tools",
+    "update-grub": "grub2-common",
+    "grub-mkconfig": "grub2-common",
+    "modprobe": "kmod",
+    "python3": "python3",
+}
+"""Programs that rigwright runs on a host, and the package of Ubuntu and Debian that has them."""
+
+
+def failure_in(text: str) -> Failure | None:
+    """The cause that the output of a failed command names; None if its last lines name no known cause.
+
+    The last three lines of apt's errors count (`E: `), or the last ten lines without such errors, and dpkg's list of
     the packages that failed. So an error of an earlier part of the output is not taken for the cause.
     """
     if known := _full_boot(text) or _broken_packages(text):
@@ -40,7 +91,21 @@ def failure_in(text: str) -> Failure | None:
 
 
 def _known(line: str) -> Failure | None:
-    return next((failure(match) for pattern, failure in _KNOWN if (match := pattern.search(line[:2000]))), None)
+    for pattern, found, fix in _KNOWN:
+        if match := pattern.search(line[:2000]):
+            if fix == _INSTALL:
+                return missing_program(match[1] or match[2])
+            name = re.sub(r"\.X{6}$", "", next(filter(None, match.groups()), ""))  # without the ending of mktemp
+            words = {"name": name, "folder": name.rpartition("/")[0] or "/", "line": match[0]}
+            return Failure(found.format(**words), fix.format(**words))
+    return None
+
+
+def missing_program(name: str) -> Failure:
+    """The failure for a program that is not installed on the host."""
+    package = _PACKAGES.get(name)
+    fix = f"sudo apt-get install {package}" if package else f"apt-file search bin/{name} names the package that has it"
+    return Failure(f"the program {name} is not on the host", f"on the host: {fix}")
 
 
 def _full_boot(text: str) -> Failure | None:
@@ -77,84 +142,3 @@ def _broken_packages(text: str) -> Failure | None:
         f"on the host: {log}sudo dpkg --configure -a shows what fails; "
         f"if nothing needs it: sudo apt-get purge {package}",
     )
-
-
-def _no_name(match: re.Match[str]) -> Failure:
-    name = match[1]
-    return Failure(
-        f"the host cannot resolve the name {name}",
-        f"on the host: resolvectl query {name} (or getent hosts {name}); correct the name server (resolvectl status, "
-        "/etc/resolv.conf), or set apt's proxy: Acquire::http::Proxy in /etc/apt/apt.conf.d",
-    )
-
-
-def _no_connection(match: re.Match[str]) -> Failure:
-    name = match[1].split(":")[0]
-    return Failure(
-        f"the host cannot connect to {name}",
-        f"on the host: curl -sSI https://{name}/ >/dev/null; a firewall, a missing route, or a proxy that apt does not "
-        "know: Acquire::http::Proxy in /etc/apt/apt.conf.d",
-    )
-
-
-def _no_space(match: re.Match[str]) -> Failure:
-    path = next((word for word in match.groups() if word), "")
-    return Failure(
-        f"no space is left{f' for {path}' if path else ''}", f"on the host: df -h {path or '/ /boot /var /run'}"
-    )
-
-
-def _clock(match: re.Match[str]) -> Failure:
-    behind = match[1] != "expired"
-    return Failure(
-        f"{match[0]}: the host's clock is {'behind' if behind else 'ahead, or the mirror is old'}",
-        "on the host: date -u; sudo timedatectl set-ntp true, or sudo apt-get install chrony; then sudo hwclock --systohc",
-    )
-
-
-def _immutable(match: re.Match[str]) -> Failure:
-    path = re.sub(r"\.X{6}$", "", match[1])
-    folder = path.rpartition("/")[0] or "/"
-    return Failure(
-        f"{path} cannot be written, not even by root (Operation not permitted): it or its directory is immutable",
-        f"on the host: lsattr -d {path} {folder}; an 'i' among the letters: sudo chattr -i on that path",
-    )
-
-
-def _read_only(match: re.Match[str]) -> Failure:
-    path = re.sub(r"\.X{6}$", "", match[1])
-    return Failure(
-        f"{path} is on a file system that is mounted read-only",
-        f"on the host: findmnt -T {path}; sudo dmesg | grep -iE 'remount|I/O error' says whether the disk failed",
-    )
-
-
-_PACKAGES = {
-    "update-initramfs": "initramfs-tools",
-    "mkinitramfs": "initramfs-tools",
-    "update-grub": "grub2-common",
-    "grub-mkconfig": "grub2-common",
-    "modprobe": "kmod",
-    "python3": "python3",
-}
-"""Programs that rigwright runs on a host, and the package of Ubuntu and Debian that has them."""
-
-
-def missing_program(name: str) -> Failure:
-    """The failure for a program that is not installed on the host."""
-    package = _PACKAGES.get(name)
-    fix = f"sudo apt-get install {package}" if package else f"apt-file search bin/{name} names the package that has it"
-    return Failure(f"the program {name} is not on the host", f"on the host: {fix}")
-
-
-_KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Failure]], ...] = (
-    (lazy_re.compile(rf"(?:Temporary failure resolving|Could not resolve(?: host:)?) '?({_NAME})"), _no_name),
-    (lazy_re.compile(rf"(?:Could not connect to|Unable to connect to|Cannot initiate the connection to) ({_NAME}(?::\w+)?)"), _no_connection),
-    (lazy_re.compile(rf"(?:'({_PATH})'|({_PATH})): No space left on device|No space left on device"), _no_space),
-    (lazy_re.compile(r"Release file for \S{1,200} is (not valid yet|expired)|certificate (?:chain uses|is) (not yet valid)"), _clock),
-    (lazy_re.compile(rf"'({_PATH})': Operation not permitted"), _immutable),
-    (lazy_re.compile(rf"'?({_PATH})'?: Read-only file system"), _read_only),
-    (lazy_re.compile(rf"(?:^|: )({_PROGRAM}): (?:command )?not found$"), lambda match: missing_program(match[1])),
-    (lazy_re.compile(rf"(?:^env|failed to run command):? '({_PROGRAM})': No such file or directory$"), lambda match: missing_program(match[1])),
-)  # fmt: skip
-"""Patterns of lines, with the function that makes the failure of a match."""

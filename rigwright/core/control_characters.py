@@ -1,9 +1,8 @@
 """Neutralizes control characters in text that comes from a host or a file.
 
-Such text must not control the terminal, browser or monitoring system that shows it, and must show all that it contains.
-Text output, HTML, metrics and error messages replace each control character with U+FFFD (`visible`). JSON keeps each
-one as its \\u escape (`escaped`). What is written to a terminal is cut as well (`harmless`).
-`visible` also replaces known secrets, because all that is shown passes it.
+Such text must not control the terminal, browser or monitoring system that shows it. Text output, HTML, metrics and
+error messages replace each control character with U+FFFD (`visible`); JSON has its \\u escape (`escaped`). Long lines on
+a terminal are cut as well (`harmless`). `visible` also replaces known secrets, because all output passes it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from rigwright.core import lazy_re, secrets
 LONGEST_LINE = 4000
 """Characters of the longest line that a terminal shows."""
 KEPT = LONGEST_LINE - 40
-"""Characters of a longer line that are shown; the number of the others follows them."""
+"""Characters of a longer line that are shown; the number of the other characters follows."""
 
 _CONTROL = lazy_re.compile(
     "["
@@ -31,8 +30,7 @@ _CONTROL = lazy_re.compile(
 
 
 def visible(text: str) -> str:
-    """Replaces each known secret in the text with `(secret)`, and each control character with U+FFFD; keeps tabs and
-    newlines."""
+    """Replaces known secrets with `(secret)`, and control characters but tabs and newlines with U+FFFD."""
     text = secrets.redacted(text)
     return text if text.isascii() and text.isprintable() else _CONTROL.sub("\ufffd", text)
 
@@ -43,8 +41,7 @@ def one_line(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """`visible`, with the end of each line that is longer than LONGEST_LINE replaced by the number of its
-    characters."""
+    """`visible`, with the end of each line over LONGEST_LINE replaced by the number of the characters there."""
     shown = visible(text)
     if len(shown) <= LONGEST_LINE:
         return shown

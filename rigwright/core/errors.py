@@ -1,15 +1,4 @@
-"""All exceptions of rigwright.
-
-    RigwrightError            an error that a person can fix: where, found, expected, fix; no traceback
-      UsageError              the command line is wrong (exit 1)
-      InputError              a file that the user wrote is wrong (exit 1)
-      HistoryError            the history of runs cannot be used; runs continue without it (exit 1)
-      HostError               the host was reached, but its state or answer stops the run (exit 1)
-        NoRoot                the host gave no root shell: sudo wants a password, or refuses the user (exit 1)
-      ConsentError            a change needs a consent that was not given (exit 2)
-      Interrupted             Ctrl-C, SIGTERM, SIGHUP (exit 130)
-        Rebooting             the machine that rigwright runs on reboots, and goes on after it (exit 130)
-      Unreachable             connection refused or timed out, host key not verified, authentication failed (exit 3)
+"""All exceptions of rigwright, with their exit codes.
 
 Every other exception that is not caught is a bug in rigwright and keeps its traceback.
 """
@@ -67,8 +56,7 @@ class HostError(RigwrightError):
 
 
 class NoRoot(HostError):
-    """The host was reached, and gave no root shell. A rule of sudo may be late after a boot, so that waiting may
-    help."""
+    """The host was reached, and gave no root shell. A rule of sudo may come late after a boot, so waiting may help."""
 
 
 class ConsentError(RigwrightError):

@@ -34,8 +34,7 @@ _RESTARTS = (
         ),
     ),
 )
-"""A restart that a step asks for: its command, or the beginning of a sentence. Elsewhere a sentence only speaks of
-one."""
+"""The restart that a step asks for: its command, or the beginning of a sentence."""
 _LATER = lazy_re.compile(r"(?:.*\b)?if\b.*|(?:else|still|otherwise|before|after)\b.*", re.DOTALL)
 
 
@@ -51,26 +50,21 @@ class Step(Struct, frozen=True):
 
     @property
     def restart(self) -> int:
-        """The least restart that the step asks for: 3 a cold boot, 2 a reboot, 1 a reset of a GPU, 0 none or only
-        later."""
-        whole = f"{self.before} {self.command}".strip() or self.text
-        if self.before or (not self.command and _LATER.match(_before_restart(self.text))):
+        """The restart that the step asks for now: 3 a cold boot, 2 a reboot, 1 a reset of a GPU, 0 none."""
+        text = self.command or self.text
+        restarts = [(strength, match) for strength, pattern in _RESTARTS if (match := pattern.search(text))]
+        if not restarts or self.before:
             return 0
-        return next((strength for strength, pattern in _RESTARTS if pattern.search(whole)), 0)
-
-
-def _before_restart(text: str) -> str:
-    """The text up to its first restart."""
-    starts = [match.start() for _, pattern in _RESTARTS if (match := pattern.search(text))]
-    return text[: min(starts)] if starts else ""
+        before = text[: min(match.start() for _, match in restarts)]
+        return 0 if not self.command and _LATER.match(before) else restarts[0][0]
 
 
 def steps(fix: str) -> tuple[Step, ...]:
     """The steps of a fix, in their order; () for ""."""
-    whole = _spans(fix)
+    quoted = _spans(fix)
     parts, start = [], 0
     for match in _BETWEEN.finditer(fix):
-        if not _inside(match.start(), whole):
+        if not _inside(match.start(), quoted):
             parts.append(fix[start : match.start()])
             start = match.end()
     parts.append(fix[start:])
@@ -86,11 +80,8 @@ def _step(part: str) -> Step:
     if not _COMMAND.fullmatch(rest):
         return Step(part)
     quoted = _spans(rest)
-    end = next((found for found in _PROSE.finditer(rest) if not _inside(found.start(), quoted)), None)
-    before = instead["before"] if instead else ""
-    if end is None:
-        return Step("", rest, before)
-    return Step(rest[end.start() :].lstrip(" ,:"), rest[: end.start()], before)
+    end = next((match.start() for match in _PROSE.finditer(rest) if not _inside(match.start(), quoted)), len(rest))
+    return Step(rest[end:].lstrip(" ,:"), rest[:end], instead["before"] if instead else "")
 
 
 def _spans(text: str) -> list[tuple[int, int]]:
@@ -103,10 +94,8 @@ def _inside(position: int, spans: list[tuple[int, int]]) -> bool:
 
 
 def strongest(fix: tuple[Step, ...], others: tuple[tuple[Step, ...], ...]) -> tuple[Step, ...]:
-    """The steps of a fix, with its first restart replaced by a stronger one that another fix asks for.
-
-    A cold boot includes a reboot, and a reboot includes a reset: only the strongest is done, in place of the first.
-    """
+    """The steps of a fix, with its first restart replaced by a stronger one that another fix asks for, which includes
+    it."""
     own = max((step.restart for step in fix), default=0)
     best = max((step for other in others for step in other), key=lambda step: step.restart, default=None)
     if best is None or best.restart <= own:

@@ -16,6 +16,6 @@ def place(bus_id: str, slots: Mapping[BusId, str] | None) -> str:
     return f"{position} {bus_id}".strip()
 
 
-def called(bus_id: str, uuid: str, slots: Mapping[BusId, str] | None) -> str:
+def gpu_label(bus_id: str, uuid: str, slots: Mapping[BusId, str] | None) -> str:
     """A label such as `SXM2-2 0000:07:00.0 GPU-5d1c2f60`."""
     return f"{place(bus_id, slots)} {uuid[:SHORT_UUID]}".strip()

@@ -13,10 +13,9 @@ _MOST = 100_000
 
 
 def expand(pattern: str) -> list[str]:
-    """Expands `node[01:03]` to node01, node02, node03. A name without brackets is returned unchanged.
+    """The names of `node[01:03]`: node01, node02, node03. A range can be of letters, and have a step: `[a:g:2]`.
 
-    A range can also be of letters, and a number after a second colon is the step. Raises ValueError for an invalid or
-    empty range, and for more than 100000 hosts.
+    Raises ValueError for an invalid or empty range, and for more than 100000 hosts.
     """
     match = _RANGE.search(pattern)
     if not match:
@@ -51,7 +50,7 @@ def _between(first: str, last: str, step: int) -> list[str]:
 def folded(names: Iterable[str]) -> str:
     """The names in natural order; three or more consecutive names become a range: `a1, gpu[01:04]`."""
     runs: list[list[str]] = []
-    for name in sorted(names, key=_counted):
+    for name in sorted(names, key=_natural_order):
         if runs and _after(runs[-1][-1]) == name:
             runs[-1].append(name)
         else:
@@ -59,8 +58,8 @@ def folded(names: Iterable[str]) -> str:
     return ", ".join(_range(run) if len(run) > 2 else ", ".join(run) for run in runs)
 
 
-def _counted(name: str) -> list[tuple[int, str]]:
-    """The sort key for natural order, which puts gpu9 before gpu10."""
+def _natural_order(name: str) -> list[tuple[int, str]]:
+    """The sort key that puts gpu9 before gpu10."""
     return [(int(word), word) if word.isdecimal() else (-1, word) for word in re.split(r"([0-9]{1,9})", name)]
 
 
@@ -68,13 +67,12 @@ _NUMBERED = lazy_re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
 
 
 def _after(name: str) -> str | None:
-    """The name with its last number increased by one; None without a number, or if leading zeros need one more
-    digit."""
+    """The name with its last number increased by one; None without a number, and for 09, which has no next one."""
     match = _NUMBERED.fullmatch(name)
-    if not match:
+    word = str(int(match[2]) + 1).zfill(len(match[2])) if match else ""
+    if not match or (match[2].startswith("0") and len(word) > len(match[2])):
         return None
-    word = str(int(match[2]) + 1).zfill(len(match[2]))
-    return None if match[2].startswith("0") and len(word) > len(match[2]) else match[1] + word + match[3]
+    return match[1] + word + match[3]
 
 
 def _range(run: list[str]) -> str:

@@ -1,12 +1,13 @@
 """The limits of what is read from a host, and the readers that keep them: lines, JSON, XML and numbers.
 
-A host may answer anything. Every limit is far above what a real host prints; what exceeds one is refused with a message
-that names the limit, or cut with a message that says what is left out. Then no answer needs more than a second of this
-process, and no single step of it stops the threads of other hosts.
+A host may answer anything. Every limit is far above what a real host prints; a longer answer is refused with a message
+that names the limit, or cut with a message that says what is left out. So no answer needs more than a second of this
+process, and no single step stops the threads of other hosts.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import TYPE_CHECKING, Any
@@ -35,27 +36,19 @@ _LONG = re.compile(rf"[0-9]{{{DIGITS + 1}}}")
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text, which end with a newline and nothing else. Raises ValueError for too many, and for one that
-    is too long."""
+    """The lines of a text, which only newlines end. Raises ValueError for too many lines, and for a line too long."""
     if text.count("\n") > LINES:
         raise ValueError(f"more than {LINES} lines")
-    found = text.split("\n")
-    if found[-1] == "":
-        found.pop()
-    if len(text) > LINE_CHARACTERS and max(map(len, found), default=0) > LINE_CHARACTERS:
+    parts = text.removesuffix("\n").split("\n") if text else []
+    if len(text) > LINE_CHARACTERS and max(map(len, parts), default=0) > LINE_CHARACTERS:
         raise ValueError(f"a line of more than {LINE_CHARACTERS} characters")
-    return found
+    return parts
 
 
 def paragraphs(text: str) -> list[list[str]]:
     """The lines of each paragraph; an empty line separates two. Raises ValueError as `lines`."""
-    made: list[list[str]] = [[]]
-    for line in lines(text):
-        if line:
-            made[-1].append(line)
-        elif made[-1]:
-            made.append([])
-    return made if made[-1] else made[:-1]
+    groups = itertools.groupby(lines(text), key=bool)
+    return [list(group) for is_text, group in groups if is_text]
 
 
 def integer(word: str | int, base: int = 10) -> int:
@@ -73,8 +66,7 @@ def _real(word: str) -> float:
 
 
 def json_value(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError also for one with too many values, too deep nesting or too long
-    numbers."""
+    """The value of a JSON text. Raises ValueError also for too many values, too deep nesting and too long numbers."""
     import json
 
     if sum(map(text.count, ",:[{")) > 2 * VALUES:
@@ -84,21 +76,20 @@ def json_value(text: str) -> Any:
         value = json.loads(text, parse_int=whole, parse_float=_real, parse_constant=_real)
     except RecursionError:
         raise ValueError(f"JSON nested deeper than {NESTING} levels") from None
-    if text.count("[") + text.count("{") <= NESTING:
-        return value
-    level = [value]
-    for _ in range(NESTING):
-        inner = [
-            list(each.values()) if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))
-        ]
-        level = [each for group in inner for each in group]
-        if not level:
-            return value
-    raise ValueError(f"JSON nested deeper than {NESTING} levels")
+    if text.count("[") + text.count("{") > NESTING:
+        level = [value]
+        for _ in range(NESTING):
+            groups = (
+                item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))
+            )
+            level = [item for group in groups for item in group]
+        if level:
+            raise ValueError(f"JSON nested deeper than {NESTING} levels")
+    return value
 
 
 def xml(text: str) -> ElementTree.Element:
-    """The root of an XML text. Raises ValueError also for one with entities, too many elements or too deep nesting."""
+    """The root of an XML text. Raises ValueError also for entities, too many elements and too deep nesting."""
     from xml.etree import ElementTree
 
     if "<!ENTITY" in text:
@@ -115,9 +106,9 @@ def xml(text: str) -> ElementTree.Element:
     level = [root]
     for _ in range(NESTING):
         level = [inner for element in level for inner in element]
-        if not level:
-            return root
-    raise ValueError(f"XML nested deeper than {NESTING} levels")
+    if level:
+        raise ValueError(f"XML nested deeper than {NESTING} levels")
+    return root
 
 
 def without_middle(text: bytes, most: int) -> bytes:

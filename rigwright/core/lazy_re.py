@@ -1,5 +1,4 @@
-"""Regular expressions of modules that are compiled when they are first used: a command uses few of those that it
-imports."""
+"""Regular expressions of modules, compiled at their first use: a command uses few of the expressions that it imports."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
 else:
 
     def compile(pattern: str | bytes, flags: int = 0) -> Any:
-        """As `re.compile`; an error in the pattern is raised at its first use. The result is no `re.Pattern`: use its
-        own methods."""
+        """As `re.compile`, but the result is no `re.Pattern`, and an error in the pattern is raised at its first use."""
         return _Lazy(pattern, flags)
 
 

@@ -28,12 +28,10 @@ _NO_SERIALS = lazy_re.compile(
 _FEWEST_KINDS = 3
 """An identifier has at least this number of different characters: 0000000000 and 11-11-11 are placeholders."""
 
-_SHARED_UUIDS = frozenset(
-    {
-        "03000200-0400-0500-0006-000700080009",
-        "00020003-0004-0005-0006-000700080009",  # the same with the first fields in the other byte order
-        "12345678-1234-5678-90ab-cddeefaabbcc",
-    }
+_SHARED_UUIDS = (
+    "03000200-0400-0500-0006-000700080009",
+    "00020003-0004-0005-0006-000700080009",  # the same with the first fields in the other byte order
+    "12345678-1234-5678-90ab-cddeefaabbcc",
 )
 """Product UUIDs that firmware has as long as the manufacturer sets none, so that many boards have them."""
 
@@ -78,10 +76,9 @@ class MachineIdentity(Struct, frozen=True):
     def compared(self, other: MachineIdentity) -> Literal["same", "other", "unknown"]:
         """Whether both are the same machine.
 
-        The hardware decides: a reinstalled machine has another machine-id. If the product UUID and the board serial
-        contradict each other, because the board was replaced or its UUID is that of many boards, the machine-id
-        decides. The machine-id alone decides if neither has an identifier of the hardware. If only one has, an equal
-        machine-id means the same machine, and another one means nothing.
+        The hardware decides: a reinstalled machine has another machine-id. The machine-id decides if the product UUID and the
+        board serial contradict each other (a replaced board, or a UUID that many boards have), or if neither identity has an
+        identifier of the hardware. If only one has, an equal machine-id means the same machine, and another means nothing.
         """
         agree = [
             mine == theirs for mine, theirs in zip(self._hardware, other._hardware, strict=True) if mine and theirs
@@ -97,8 +94,8 @@ class MachineIdentity(Struct, frozen=True):
 
     @property
     def keys(self) -> tuple[tuple[str, str, str], ...]:
-        """What a machine is found by: each has the places of `product_uuid`, `board_serial` and `machine_id_hash`; "*"
-        is any text."""
+        """Patterns by which the machine is found: texts for `product_uuid`, `board_serial` and `machine_id_hash`, "*"
+        for any."""
         product, board = self._hardware
         keys = [("*", "*", self.machine_id_hash)] if self.machine_id_hash else []
         keys += [(product, board, "*")] if product or board else []
@@ -106,9 +103,8 @@ class MachineIdentity(Struct, frozen=True):
 
     @property
     def keys_of_same(self) -> tuple[tuple[str, str, str], ...]:
-        """The `keys` of other identities that compare as `same`: each of those has at least one of them. Of other
-        identities only such with the same machine-id have one, so that a serial number that many boards have finds no
-        more than the machine itself."""
+        """The `keys` of which each identity that compares as `same` has at least one. Of the other identities only some with
+        the same machine-id have one, so a serial number that many boards have finds only this machine."""
         product, board = self._hardware
         keys = [("*", "*", self.machine_id_hash)] if self.machine_id_hash else []
         if product and board:

@@ -10,7 +10,7 @@ MOST = 999_999
 
 
 def number(text: object) -> int | None:
-    """Parses a whole number of up to nine digits, with an optional minus sign; None for any other text."""
+    """The whole number in a text of up to nine digits, with an optional minus sign; None for any other text."""
     word = str(text).strip()
     return int(word) if re.fullmatch(r"-?[0-9]{1,9}", word) else None
 

@@ -11,10 +11,9 @@ T = TypeVar("T")
 
 
 class once(Generic[T]):  # a decorator, as functools.cached_property
-    """A function without arguments that computes its result at the first call.
+    """A function without arguments that computes its result at the first call; after an error the next call tries again.
 
-    A call while another thread computes waits for its result; with functools.cache each of 32 threads would read the
-    same file. An error is not kept: the next call tries again.
+    A call while another thread computes waits for the result; with functools.cache each thread would read the file.
     """
 
     def __init__(self, function: Callable[[], T]) -> None:

@@ -15,6 +15,6 @@ def new() -> str:
     return time.strftime("%Y%m%d-%H%M%S-") + os.urandom(4).hex()
 
 
-def begins_one(text: str) -> bool:
-    """Whether a text is an id or the beginning of one."""
+def is_beginning(text: str) -> bool:
+    """Whether a text is an id or the beginning of an id."""
     return bool(_ID.fullmatch(f"{text}{EXAMPLE[len(text) :]}"))

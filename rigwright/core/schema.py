@@ -6,7 +6,7 @@ import datetime
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NewType, get_args, get_origin
 
@@ -18,30 +18,15 @@ from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import misspelt, only_keys
 
+# Texts of a form, which _FORMS describes
 AbsolutePath = NewType("AbsolutePath", str)
-"""An absolute path."""
-
 OctalMode = NewType("OctalMode", str)
-"""A file mode: three or four octal digits, in quotes."""
-
 KernelWord = NewType("KernelWord", str)
-"""One word of a kernel command line."""
-
 Word = NewType("Word", str)
-"""A text without spaces and line ends."""
-
 FileName = NewType("FileName", str)
-"""A part of a file name that apt reads."""
-
 PciId = NewType("PciId", str)
-"""The device part of a PCI id."""
-
 BusId = NewType("BusId", str)
-"""A PCI address with its domain."""
-
 Branch = NewType("Branch", str)
-"""A driver branch."""
-
 Release = NewType("Release", str)
 """A version with dots, in quotes. Without quotes YAML reads 12.10 as 12.1."""
 
@@ -56,11 +41,7 @@ _FORMS: dict[object, tuple[str, str, str]] = {
     FileName: (r"[A-Za-z0-9_-]+", "no part of a file name", "letters, digits, - and _"),
     OctalMode: (r"[0-7]{3,4}", "no mode", "octal digits in quotes, such as '0644'"),
     PciId: (r"[0-9a-f]{4}", "no PCI device id", "four hexadecimal digits in lower case and quotes, such as '1db1'"),
-    BusId: (
-        r"[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]",
-        "no bus id",
-        "as sysfs and lspci -D write it: '0000:06:00.0'",
-    ),
+    BusId: (r"[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]", "no bus id", "as lspci -D writes it: '0000:06:00.0'"),
     Branch: (r"[0-9]{3}", "no driver branch", "three digits in quotes, such as '535'"),
     Release: (r"[0-9]+(\.[0-9]+)+", "no version", "numbers with dots, in quotes, such as '12.2'"),
     KernelWord: (r"[A-Za-z0-9_.:,/=+@%-]+", "no kernel parameter", "NAME or NAME=VALUE, without spaces and quotes"),
@@ -72,25 +53,28 @@ def bus_id(text: str) -> BusId:
     return BusId(f"0000:{text.lower()}"[-12:] if text else "")
 
 
+_LEAVES = {
+    str: "a text (in quotes)", bool: "true or false", int: "a whole number", float: "a number",
+    datetime.date: "a date, YYYY-MM-DD",
+}  # fmt: skip
+
+
 def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """Converts a value from YAML to the type `wanted`.
 
-    A secret is taken only where the type says `| Secret`. A Struct with a class variable SHORT, the name of a field,
-    may be given as the value of that field alone; one with a class variable MAPPING takes a mapping as the value of
-    that field. A class variable FORM says in errors how YAML writes such a value.
+    A secret is accepted only by a type with `| Secret`. A Struct with a class variable SHORT, the name of a field, may
+    be given as the value of that field alone; with a class variable MAPPING a mapping is the value of that field. A
+    class variable FORM says in errors how YAML writes such a value.
     Raises InputError for a value of another type, an unknown key (with the most similar known key), a missing key, or a
     value that the type rejects.
     """
-    origin = get_origin(wanted)
-    if wanted is Any:
+    origin, inner = get_origin(wanted), get_args(wanted)
+    if wanted is Any or (isinstance(value, Secret) and Secret in inner):
         return value
     if isinstance(value, Secret):
-        if Secret in get_args(wanted):
-            return value
         found = f"'{name}' holds a secret, and its value is shown in plans and in the list of processes of the host"
-        raise InputError(
-            where, found, "a value that is no secret", "write the secret into a file: file.present, file.template"
-        )
+        fix = "write the secret into a file: file.present, file.template"
+        raise InputError(where, found, "a value that is no secret", fix)
     if isinstance(wanted, typing.NewType):
         text = convert(value, wanted.__supertype__, where, name)
         pattern, wrong, meant = _FORMS.get(wanted, (r"(?s).*", "", ""))
@@ -98,51 +82,35 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
             raise InputError(where, f"'{name}': {text!r} is {wrong}", meant)
         return text
     if origin in (types.UnionType, typing.Union):
-        (choice,) = (choice for choice in get_args(wanted) if choice not in (type(None), Secret))
+        (choice,) = (choice for choice in inner if choice not in (type(None), Secret))
         return None if value is None else convert(value, choice, where, name)
     if isinstance(wanted, type) and issubclass(wanted, Struct):
         return _struct(value, wanted, where, name)
     if origin is typing.Literal:
-        if value not in get_args(wanted) or isinstance(value, bool):
-            known = [str(choice) for choice in get_args(wanted)]
-            raise misspelt(where, f"'{name}' is {value!r}", str(value), known)
+        if value not in inner or isinstance(value, bool):
+            raise misspelt(where, f"'{name}' is {value!r}", str(value), map(str, inner))
         return value
     if origin in (list, tuple):
-        if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        if not isinstance(value, (list, tuple)):
             example = f": [{value!r}]" if isinstance(value, str) and len(value) <= LONGEST_EXAMPLE else ""
             raise _wrong(value, f"a list{example}", where, name)
-        lines = (
-            [value.where(at) for at in range(len(value))] if isinstance(value, YamlSequence) else [where] * len(value)
-        )
-        if origin is tuple and Ellipsis not in get_args(wanted) and len(value) != len(get_args(wanted)):
-            raise _wrong(list(value), f"a list of {len(get_args(wanted))}", where, name)
-        items = [convert(item, get_args(wanted)[0], line, name) for item, line in zip(value, lines, strict=True)]
-        return origin(items)
+        if origin is tuple and Ellipsis not in inner and len(value) != len(inner):
+            raise _wrong(list(value), f"a list of {len(inner)}", where, name)
+        place = value.where if isinstance(value, YamlSequence) else lambda _at: where
+        return origin(convert(item, inner[0], place(at), name) for at, item in enumerate(value))
     if origin is dict:
         if not isinstance(value, Mapping):
             raise _wrong(value, "{NAME: VALUE, ...}", where, name)
-        form, inner = get_args(wanted)
-        at = {key: value.where(key) if isinstance(value, YamlMapping) else where for key in value}
+        place = _places(value, where)
         return {
-            convert(key, form, at[key], name): convert(item, inner, at[key], f"{name}.{key}")
+            convert(key, inner[0], place(key), name): convert(item, inner[1], place(key), f"{name}.{key}")
             for key, item in value.items()
         }
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
+        return value
+    if wanted is float and type(value) is int:
         return float(value)
-    if (
-        not isinstance(wanted, type)
-        or not isinstance(value, wanted)
-        or (isinstance(value, bool) and wanted is not bool)
-    ):
-        words = {
-            str: "a text (in quotes)",
-            bool: "true or false",
-            int: "a whole number",
-            float: "a number",
-            datetime.date: "a date, YYYY-MM-DD",
-        }
-        raise _wrong(value, words.get(wanted, str(wanted)), where, name)
-    return value
+    raise _wrong(value, _LEAVES.get(wanted, str(wanted)), where, name)
 
 
 _fields = cache(structs.fields)
@@ -150,38 +118,41 @@ _fields = cache(structs.fields)
 
 def _struct(value: Any, wanted: type[Struct], where: str, name: str) -> Any:
     fields = {field.name: field for field in _fields(wanted)}
-    form = getattr(wanted, "FORM", "")
+    form, shape = getattr(wanted, "FORM", ""), "{" + ", ".join(f"{field}: ..." for field in fields) + "}"
     whole = ""  # the field whose value is written alone
     if (short := getattr(wanted, "SHORT", "")) and value is not None and not isinstance(value, (Mapping, list, tuple)):
         value, whole = {short: value}, short
     elif (field := getattr(wanted, "MAPPING", "")) and isinstance(value, Mapping):
         value, whole = {field: value}, field
     if not isinstance(value, Mapping):
-        raise _wrong(value, form or "{" + ", ".join(f"{field}: ..." for field in fields) + "}", where, name)
+        raise _wrong(value, form or shape, where, name)
     if isinstance(value, YamlMapping):
         where = value.where()
         only_keys(value, fields, f"key of '{name}'" if name else "key")
-    given = {}
+    place = _places(value, where)
+    values = {}
     for key, item in value.items():
-        line = value.where(key) if isinstance(value, YamlMapping) else where
+        inner_name = name if key == whole else f"{name}.{key}" if name else key
         try:
-            given[key] = convert(
-                item, fields[key].type, line, name if key == whole else f"{name}.{key}" if name else key
-            )
+            values[key] = convert(item, fields[key].type, place(key), inner_name)
         except InputError:
             if form and key == whole and not isinstance(item, Mapping):
                 raise _wrong(item, form, where, name) from None
             raise
     needed = [key for key, field in fields.items() if field.required]
-    missing = [key for key in needed if key not in given]
-    if missing:
-        shape = "{" + ", ".join(f"{key}: ..." for key in fields) + "}" if name else f"at least {', '.join(needed)}"
-        raise InputError(where, f"{repr(name) + ' lacks' if name else 'lacks'} {', '.join(missing)}", shape)
+    if missing := [key for key in needed if key not in values]:
+        expected = shape if name else f"at least {', '.join(needed)}"
+        raise InputError(where, f"{repr(name) + ' lacks' if name else 'lacks'} {', '.join(missing)}", expected)
     try:
-        return wanted(**given)
+        return wanted(**values)
     except ValueError as error:
         problem, meant, *fix = error.args
         raise InputError(where, f"'{name}': {problem}" if name else problem, meant, *fix) from None
+
+
+def _places(value: Mapping[str, Any], where: str) -> Callable[[str], str]:
+    """FILE:LINE of each key; `where` for a mapping that is not of a file."""
+    return value.where if isinstance(value, YamlMapping) else lambda _key: where
 
 
 def _wrong(value: Any, wanted: str, where: str, name: str) -> InputError:

@@ -43,8 +43,7 @@ def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The text on one line, at most about `most` characters long: a list with the number of items that are left out,
-    else `...`."""
+    """The text on one line, at most about `most` characters: a list as `shortened`, other text with `...` at the end."""
     line = " ".join(text.split())
     if len(line) <= most:
         return line

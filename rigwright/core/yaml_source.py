@@ -25,6 +25,12 @@ class Mapping(dict[str, Any]):
         """`FILE:LINE` of a key, or of the mapping."""
         return f"{self.path}:{self.lines.get(key, self.line) if key is not None else self.line}"
 
+    def with_values(self, values: dict[str, Any]) -> Mapping:
+        """A mapping of these values with the places of this one."""
+        mapping = Mapping(values)
+        mapping.path, mapping.line, mapping.lines = self.path, self.line, self.lines
+        return mapping
+
 
 class Sequence(list[Any]):
     """A list that stores its file, its line and the line of each item."""
@@ -37,10 +43,15 @@ class Sequence(list[Any]):
         """`FILE:LINE` of an item."""
         return f"{self.path}:{self.lines[index]}"
 
+    def with_items(self, items: Iterable[Any]) -> Sequence:
+        """A list of these items with the places of this one."""
+        sequence = Sequence(items)
+        sequence.path, sequence.line, sequence.lines = self.path, self.line, self.lines
+        return sequence
+
 
 Tags = AnyMapping[str, Callable[[Any, str], Any]]
-"""Functions by tag (`!secret`); each gets the value that has the tag and its FILE:LINE, and returns what it stands
-for."""
+"""By tag (`!secret`) the function that returns the value for a tagged value and its FILE:LINE."""
 
 MOST_BYTES = 16 << 20
 """The size of the largest file that is read. An inventory of 10000 hosts has 1 to 2 MiB."""
@@ -142,8 +153,7 @@ class _Loader(*_LOADERS):  # type: ignore[misc]
         return node
 
     def _count(self, at: Any) -> None:
-        """Counts a value, and a level; raises InputError above a limit, with the last line that was reached: the value
-        of an alias is above it."""
+        """Counts a value and a level. Raises InputError above a limit, with the last line that was read."""
         self._line = max(self._line, at.start_mark.line + 1)
         self._values += 1
         self._level += 1
@@ -229,7 +239,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def misspelt(where: str, found: str, word: str, known: Iterable[str]) -> InputError:
-    """The error for a word that is none of the known ones, with the most similar one and all of them."""
+    """The error for an unknown word, with the most similar known word and all known words."""
     names = list(known)
     return InputError(where, f"{found}{did_you_mean(word, names)}", f"{'one of ' * (len(names) > 1)}{', '.join(names)}")
 

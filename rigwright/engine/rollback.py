@@ -30,7 +30,7 @@ def path() -> Path:
 def require_run(to: str, host: str) -> None:
     """Raises UsageError for a text that is neither the id of a run nor its beginning; "" is the last run. `host`: for
     the fix."""
-    if to and not run_ids.begins_one(to):
+    if to and not run_ids.is_beginning(to):
         fix = f"invoke rollback --host {shlex.quote(host)} --list shows the runs that it remembers"
         raise UsageError("--to", f"{to!r} is no id of a run", f"an id such as {run_ids.EXAMPLE}, or its beginning", fix)
 

@@ -12,7 +12,7 @@ from rigwright.catalogue.summary import counted_ids
 from rigwright.checks import Finding
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.history.json_diff import compared
+from rigwright.history.differences import compared
 
 Findings = dict[str, list[Finding]]
 """By the name of the machine."""

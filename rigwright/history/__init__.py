@@ -19,11 +19,11 @@ from msgspec import Struct
 
 from rigwright.core.errors import HistoryError, UsageError
 from rigwright.history import database as history_database
-from rigwright.history import diff, machines, samples, writer
+from rigwright.history import differences, gpu_readings, machines, run_rows
 from rigwright.history.database import HISTORY, file, set_aside
-from rigwright.history.diff import Changed, utc
+from rigwright.history.differences import Changed, utc
+from rigwright.history.gpu_readings import Reading
 from rigwright.history.machines import RecordedMachines
-from rigwright.history.samples import Reading
 
 __all__ = ["Changed", "History", "HistoryError", "HostSummary", "RunSummary", "Seen", "file", "set_aside"]
 
@@ -98,13 +98,13 @@ class History:
         """Records a run in place of one with its id, and deletes old data. Raises UsageError for
         RIGWRIGHT_HISTORY_DAYS."""
         now = time.time()
-        started = writer.epoch(document.get("started"), now)
-        ended = max(started, writer.epoch(document.get("ended"), now))
-        oldest = ended - writer.kept_days() * 86400
+        started = run_rows.epoch(document.get("started"), now)
+        ended = max(started, run_rows.epoch(document.get("ended"), now))
+        oldest = ended - run_rows.kept_days() * 86400
         with self._writing() as database:
-            writer.run(database, document, started, ended)
-            writer.prune(database, ended, oldest, ended - samples.KEPT_DAYS * 86400)
-            samples.prune(database, ended)
+            run_rows.run(database, document, started, ended)
+            run_rows.prune(database, ended, oldest, ended - gpu_readings.KEPT_DAYS * 86400)
+            gpu_readings.prune(database, ended)
         with HISTORY.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 
@@ -240,7 +240,7 @@ class History:
         with HISTORY.reading(self.path):
             rows = self._database.execute(
                 "SELECT run, value FROM fact WHERE host = ? AND name = ? ORDER BY id DESC",
-                (self.named(host), diff.ATTEMPT),
+                (self.named(host), differences.ATTEMPT),
             ).fetchall()
             found = rows[:1] if run == "last" else [row for row in rows if row[0].startswith(run) and run]
             if len(found) == 1:
@@ -269,10 +269,10 @@ class History:
             return utc(row[0]) if row[0] else None
 
     def readings(self, days: float, spans: int) -> dict[int, dict[str, list[Reading]]]:
-        """Temperature and power of the last `days` by machine and UUID; `spans` as in `samples.since`."""
+        """Temperature and power of the last `days` by machine and UUID; `spans` as in `gpu_readings.since`."""
         now = time.time()
         with HISTORY.reading(self.path):
-            return samples.since(self._database, now - days * 86400, now, spans)
+            return gpu_readings.since(self._database, now - days * 86400, now, spans)
 
     def run(self, id: str) -> dict[str, Any]:
         """A run as in the JSON document, without events, facts, and steps whose status is ok or skipped.
@@ -312,7 +312,9 @@ class History:
         ]
         sayings = self._rows(f"SELECT saying.finding FROM finding JOIN saying ON saying.id = saying {of}", run, host)
         made["findings"] = [json.loads(row["finding"]) for row in sayings]
-        tried = self._rows("SELECT value FROM fact WHERE run = ? AND host = ? AND name = ?", run, host, diff.ATTEMPT)
+        tried = self._rows(
+            "SELECT value FROM fact WHERE run = ? AND host = ? AND name = ?", run, host, differences.ATTEMPT
+        )
         made["try"] = json.loads(tried[0]["value"]) if tried else None
         return made
 
@@ -339,12 +341,12 @@ class History:
     def changed(self, machine: int, since: datetime.datetime) -> list[Changed]:
         """Changed facts of a machine and changes that runs made on it since a time, oldest first."""
         with HISTORY.reading(self.path):
-            return diff.since(self._database, machine, since.timestamp())
+            return differences.differences(self._database, machine, since.timestamp())
 
     def made(self, machine: int, since: datetime.datetime) -> list[Changed]:
         """The changes that runs made on a machine since a time, oldest first."""
         with HISTORY.reading(self.path):
-            return diff.made(self._database, machine, since.timestamp())
+            return differences.run_changes(self._database, machine, since.timestamp())
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         cursor = self._database.execute(query, values)

@@ -10,7 +10,7 @@ from pathlib import Path
 from rigwright.core.errors import HistoryError, UsageError
 from rigwright.core.files import state_dir
 from rigwright.core.files.sqlite import Kind
-from rigwright.history import machines, samples
+from rigwright.history import gpu_readings, machines
 
 APPLICATION = 0x72696777  # "rigw" in ASCII; the application id in the file's header
 
@@ -40,7 +40,7 @@ TABLES = (
     "CREATE INDEX seen_name ON seen (host, name, id)",
     "CREATE INDEX seen_value ON seen (value)",
     """CREATE VIEW fact AS SELECT seen.id AS id, host, name, text AS value, first_seen, last_seen, run FROM seen JOIN value ON value.id = seen.value""",
-    *samples.TABLES,
+    *gpu_readings.TABLES,
     "CREATE TABLE baseline (host INTEGER PRIMARY KEY REFERENCES host (id), value TEXT NOT NULL)",
 )
 """The SQL of all tables and indexes.

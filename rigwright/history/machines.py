@@ -112,11 +112,6 @@ class RecordedMachines(Struct, frozen=True, dict=True):
                 found[name].append(machine)
         return dict(found)
 
-    def _same(self, identity: MachineIdentity) -> list[RecordedMachine]:
-        """The machines that are the same by their identity, in their order."""
-        near = {machine.id: machine for key in identity.keys_of_same for machine in self._with.get(key, ())}
-        return [near[id] for id in sorted(near) if identity.compared(near[id].identity) == "same"]
-
     def match(
         self, name: str, address: str, identity: MachineIdentity, simulated: bool, *, own_only: bool = False,
         taken: Container[int] = (),
@@ -130,7 +125,8 @@ class RecordedMachines(Struct, frozen=True, dict=True):
         own = [machine for machine in self._at.get((name, address), ()) if machine.id not in taken]
         if not identity:
             return Match(_latest(own))
-        same = [machine for machine in self._same(identity) if machine.id not in taken]
+        near = {machine.id: machine for key in identity.keys_of_same for machine in self._with.get(key, ())}
+        same = [near[id] for id in sorted(near) if id not in taken and identity.compared(near[id].identity) == "same"]
         named = [machine for machine in same if machine.at(name)]
         unknown = [machine for machine in own if identity.compared(machine.identity) == "unknown"]
         if not named and len(same) > 1 and not own_only:
@@ -138,35 +134,32 @@ class RecordedMachines(Struct, frozen=True, dict=True):
         machine = _latest(named) or (None if own_only else _latest(same)) or _latest(unknown)
         if machine and machine.name != name and machine.name in self.present:
             return Match(undecided=True)
-        match = self._told(machine, name, simulated, identity, taken)
-        more = (
-            {each.name for each in same if each is not machine}
-            if machine and not own_only and match.former is None
-            else ()
-        )
-        return replace(match, shared=tuple(sorted(more))) if not _is_told(machine, name) else match
+        if _has_finding(machine, name):
+            return Match(machine)
+        match = self._news(machine, name, simulated, identity, taken)
+        more = {other.name for other in same if other is not machine}
+        return replace(match, shared=tuple(sorted(more if machine and not own_only and match.former is None else ())))
 
-    def _told(
+    def _news(
         self, machine: RecordedMachine | None, name: str, simulated: bool, identity: MachineIdentity, taken: Container[int]
     ) -> Match:  # fmt: skip
-        """The match with what is not told yet about the machine under that name."""
-        if _is_told(machine, name):
-            return Match(machine)
-        others = [each for each in self._named.get(name, ()) if each.id not in taken and identity.compared(each.identity) == "other"]  # fmt: skip
-        places = machine.at(name) if machine else ()
+        """The match, with what is new about the machine under that name."""
         before = [place for place in machine.places if place.name != name] if machine else []
         former = max(before, key=lambda place: place.last_seen, default=None)
-        since = min((place.first_seen for place in places), default=float("inf"))
+        since = min((place.first_seen for place in machine.at(name)), default=float("inf")) if machine else float("inf")
         ends = [
-            (max(place.last_seen for place in each.at(name)), each.id, each)
-            for each in others
-            if each.simulated == simulated and each.at(name)[0].first_seen < since
+            (max(place.last_seen for place in other.at(name)), other.id, other)
+            for other in self._named.get(name, ())
+            if other.id not in taken
+            and other.simulated == simulated
+            and other.at(name)[0].first_seen < since
+            and identity.compared(other.identity) == "other"
         ]
         until, _, predecessor = max(ends, default=(0.0, 0, None))
         return Match(machine, former, predecessor, until)
 
 
-def _is_told(machine: RecordedMachine | None, name: str) -> bool:
+def _has_finding(machine: RecordedMachine | None, name: str) -> bool:
     return machine is not None and any(place.told for place in machine.at(name))
 
 
@@ -185,8 +178,9 @@ def shared(identities: Mapping[str, MachineIdentity]) -> dict[str, tuple[str, ..
     for name, mine in identities.items():
         near = {other for key in mine.keys_of_same for other in having.get(key, ())} - {name}
         same = [other for other in near if mine.compared(identities[other]) == "same"]
-        by_name[name] = tuple(sorted(same, key=order.__getitem__))
-    return {name: others for name, others in by_name.items() if others}
+        if same:
+            by_name[name] = tuple(sorted(same, key=order.__getitem__))
+    return by_name
 
 
 def read(database: sqlite3.Connection, present: Iterable[str] = ()) -> RecordedMachines:

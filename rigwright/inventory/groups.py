@@ -88,9 +88,8 @@ class Declared(Struct):
             if name != "all" and not group.parents:
                 self.child("all", name, "")
         rest = self.groups["ungrouped"].hosts
-        in_group = {
-            host for group in self.groups.values() if group.name not in ("all", "ungrouped") for host in group.hosts
-        }
+        own = (group.hosts for group in self.groups.values() if group.name not in ("all", "ungrouped"))
+        in_group = {host for hosts in own for host in hosts}
         for name in self.hosts:
             if name in in_group:
                 rest.pop(name, None)

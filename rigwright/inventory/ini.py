@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import shlex
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 from rigwright.core import lazy_re
@@ -43,22 +42,28 @@ def declare(text: str, file: str, declared: Declared) -> None:
             else:
                 wanted.append((group, where))
         elif kind == "hosts":
-            _once(line.split()[0], group, number, where, seen)
+            name = line.split()[0]
+            if (first := seen.setdefault((group, name), number)) != number:  # the second line would silently win
+                found = f"the host '{name}' a second time in [{group}] (first in line {first})"
+                raise InputError(where, found, "each host once")
             _host(line, group, where, declared)
         elif kind == "vars":
-            declared.variables(group, _variable(line, where))
+            key, equals, value = (part.strip() for part in line.partition("="))
+            if not equals:
+                raise InputError(where, f"'{line}' in a section of variables", "NAME = VALUE")
+            names.variable(key, where)
+            declared.variables(group, {key: (_value(value), where)})
         else:
-            child = _child(line, where)
-            wanted.append((child, where))
-            declared.child(group, child, where)
-    known = {*sections, *_elsewhere(declared, dict(wanted)), "all", "ungrouped"}
+            child = _NAME.fullmatch(line)
+            if not child:
+                raise InputError(where, f"'{line}' in a section of children", "the name of a group")
+            wanted.append((child[1], where))
+            declared.child(group, child[1], where)
+    later = dict(wanted)
+    elsewhere = {name for name, group in declared.groups.items() if group.hosts or group.children or name not in later}
+    known = {*sections, *elsewhere, "all", "ungrouped"}
     for name, where in wanted:
         names.group(name, known, where)
-
-
-def _elsewhere(declared: Declared, wanted: Mapping[str, str]) -> set[str]:
-    """The groups that other files of the inventory declared."""
-    return {name for name, group in declared.groups.items() if group.hosts or group.children or name not in wanted}
 
 
 def _section(line: str, where: str) -> tuple[str, str] | None:
@@ -75,15 +80,6 @@ def _section(line: str, where: str) -> tuple[str, str] | None:
     if line.partition("#")[0].rstrip().endswith("]"):
         raise InputError(where, f"'{line}' is no section", "[GROUP], [GROUP:children] or [GROUP:vars], without spaces")
     return None
-
-
-def _once(name: str, group: str, line: int, where: str, seen: dict[tuple[str, str], int]) -> None:
-    """Raises InputError for a host that a file names twice in one group; the second line would silently win."""
-    before = seen.setdefault((group, name), line)
-    if before != line:
-        raise InputError(
-            where, f"the host '{name}' a second time in [{group}] (first in line {before})", "each host once"
-        )
 
 
 def _host(line: str, group: str, where: str, declared: Declared) -> None:
@@ -103,21 +99,6 @@ def _host(line: str, group: str, where: str, declared: Declared) -> None:
         variables[key] = (_value(value), where)
     for host in hosts:
         declared.host(host, group, where, port, variables)
-
-
-def _variable(line: str, where: str) -> Given:
-    key, equals, value = (part.strip() for part in line.partition("="))
-    if not equals:
-        raise InputError(where, f"'{line}' in a section of variables", "NAME = VALUE")
-    names.variable(key, where)
-    return {key: (_value(value), where)}
-
-
-def _child(line: str, where: str) -> str:
-    match = _NAME.fullmatch(line)
-    if not match:
-        raise InputError(where, f"'{line}' in a section of children", "the name of a group")
-    return match[1]
 
 
 def _value(text: str) -> Any:

@@ -208,18 +208,11 @@ class Inventory(Struct, frozen=True):
         return f"{self.path} has: {shown}; `all` means every one"
 
 
-_REFUSED = (
-    "ansible_ssh_common_args",
-    "ansible_ssh_extra_args",
-    "ansible_ssh_args",
-    "ansible_password",
-    "ansible_ssh_pass",
-)
+_REFUSED = "ansible_ssh_common_args ansible_ssh_extra_args ansible_ssh_args ansible_password ansible_ssh_pass".split()
 
 
 LOCAL_MACHINE = "local_machine"
-"""The variable that says which machine a host with `ansible_connection: local` is: identifiers, as MachineIdentity has
-them."""
+"""The variable with the identifiers of the machine that a host with `ansible_connection: local` is."""
 
 CONNECTION = (
     *(name for names in _NAMES.values() for name in names),
@@ -234,8 +227,7 @@ _PASSWORDS = ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pa
 
 
 def _ready(host: Host) -> Host:
-    """The host with rendered templates and its secrets marked, none of them read but those that a connection begins
-    with.
+    """The host with rendered templates and marked secrets; only the secrets that a connection begins with are read.
 
     Raises InputError for an unsupported variable, and when a vault file cannot be opened.
     """
@@ -260,10 +252,9 @@ def _ready(host: Host) -> Host:
 
 
 def _in_ssh_config(host: Host, options: str) -> str:
-    """The lines of ~/.ssh/config for a gateway in options of ssh; "" where they name none."""
+    """The command that writes a gateway in options of ssh to ~/.ssh/config, and `; then `; "" without a gateway."""
     jump = re.search(r"(?:-J *|ProxyJump[ =])['\"]?([\w.@:,\[\]-]+)", options)
-    lines = f"printf 'Host %s\\n  ProxyJump %s\\n' {host.address} {jump[1]} >> ~/.ssh/config" if jump else ""
-    return f"{lines}; then " if lines else ""
+    return f"printf 'Host %s\\n  ProxyJump %s\\n' {host.address} {jump[1]} >> ~/.ssh/config; then " if jump else ""
 
 
 _CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "local")
@@ -325,8 +316,7 @@ _BECOME = {
     "ansible_become_flags": ("-h -s -n", "-h -s", "-n", ""),
     "ansible_sudo_flags": ("-h -s -n", "-h -s", "-n", ""),
 }
-"""What Ansible's variables about root may say, in lower case. With any other value rigwright does what they do not
-say."""
+"""The accepted values of Ansible's variables about root, in lower case. rigwright does nothing else."""
 
 BECOME = (*_PASSWORDS, *_BECOME)
 """The variables about root, with its passwords."""
@@ -336,8 +326,7 @@ NOT_SECRET = frozenset((*variable_names(), *CONNECTION, *_BECOME))
 
 
 def _password(value: Any, name: str, where: str) -> Secret:
-    """The sudo password as a secret of one line; one from another source is checked when it is read. Raises
-    InputError."""
+    """The sudo password as a secret of one line, checked when it is read. Raises InputError."""
 
     def checked() -> str:
         text = value.value if isinstance(value, Secret) else value
@@ -353,15 +342,11 @@ def _password(value: Any, name: str, where: str) -> Secret:
 
 
 def _marked(value: Any, name: str) -> Any:
-    """The value with each text as a secret whose name says that it is one (`token`, `db_password`), at any depth."""
+    """The value with each text as a secret if its name is one of a secret (`token`, `db_password`), at any depth."""
     if isinstance(value, YamlMapping):
-        marked = YamlMapping({key: _marked(item, key) for key, item in value.items()})
-        marked.path, marked.line, marked.lines = value.path, value.line, value.lines
-        return marked
+        return value.with_values({key: _marked(item, key) for key, item in value.items()})
     if isinstance(value, YamlSequence):
-        items = YamlSequence(_marked(item, name) for item in value)
-        items.path, items.line, items.lines = value.path, value.line, value.lines
-        return items
+        return value.with_items(_marked(item, name) for item in value)
     if isinstance(value, list):
         return [_marked(item, name) for item in value]
     is_text = isinstance(value, str) and len(value) >= SHORTEST and not has_template(value)

@@ -93,8 +93,7 @@ def read_private(path: str, where: str) -> str:
 
 
 def output(argv: tuple[str, ...], where: str) -> str:
-    """What a command prints, its first 64 KiB. It gets an empty stdin. Raises InputError when it fails or takes over a
-    minute."""
+    """The first 64 KiB that a command prints. Raises InputError when it fails or takes over COMMAND_S."""
     import subprocess
 
     name = argv[0]
@@ -131,9 +130,9 @@ def output(argv: tuple[str, ...], where: str) -> str:
         raise InputError(where, found, "a text") from None
 
 
-def _drain(stream: Any, kept: bytearray) -> None:
+def _drain(stream: Any, content: bytearray) -> None:
     while block := stream.read1(1 << 16):
-        kept += block[: LARGEST_BYTES - len(kept)]
+        content += block[: LARGEST_BYTES - len(content)]
 
 
 def _last(errors: bytearray) -> str:
@@ -144,8 +143,7 @@ def _last(errors: bytearray) -> str:
 
 class _Answer(Struct):
     lock: threading.Lock = field(default_factory=threading.Lock)
-    text: str | None = None
-    error: InputError | None = None
+    result: str | InputError | None = None
 
 
 _answers: dict[Source, _Answer] = {}
@@ -160,27 +158,22 @@ def forget() -> None:
         _environment.clear()
 
 
-def asked(source: Source, where: str) -> str:
-    """The text of a source, which is read once per process. Raises InputError, each time the same, with the `where` of
-    the first time."""
+def read_once(source: Source, where: str) -> str:
+    """The text of a source, which is read once per process. Raises the same InputError each time."""
     with _lock:
         answer = _answers.setdefault(source, _Answer())
     with answer.lock:
-        if answer.text is None and answer.error is None:
+        if answer.result is None:
             try:
-                answer.text = _long_enough(source.read(where), source.shortest, where)
+                text = source.read(where)
+                if len(text) < source.shortest:
+                    found = f"the secret has {len(text)} characters" if text else "the secret is empty"
+                    expected = f"{source.shortest} or more: a shorter one cannot be hidden in what is printed"
+                    raise InputError(where, found, expected, "choose a longer one, or correct its source")
+                answer.result = text
             except InputError as error:
-                answer.error = error
-    if answer.text is None:
-        assert answer.error is not None
-        raise InputError(answer.error.where, answer.error.found, answer.error.expected, answer.error.fix)
-    return answer.text
-
-
-def _long_enough(text: str, shortest: int, where: str) -> str:
-    """The text. Raises InputError for an empty or short one."""
-    if len(text) >= shortest:
-        return text
-    found = f"the secret has {len(text)} characters" if text else "the secret is empty"
-    expected = f"{shortest} or more: a shorter one cannot be hidden in what is printed"
-    raise InputError(where, found, expected, "choose a longer one, or correct its source")
+                answer.result = error
+    if isinstance(answer.result, InputError):
+        first = answer.result
+        raise InputError(first.where, first.found, first.expected, first.fix)
+    return answer.result

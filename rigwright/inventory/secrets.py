@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import Tags, misspelt
-from rigwright.inventory.secret_sources import Environment, FirstLine, PrivateFile, Source, asked
+from rigwright.inventory.secret_sources import Environment, FirstLine, PrivateFile, Source, read_once
 
 _FORMS = "{env: NAME}, {file: PATH} or {command: [PROGRAM, ARGUMENT, ...]}"
 
@@ -35,27 +35,25 @@ class Sources(Struct, frozen=True):
 
     def opened(self, encrypted: str, where: str) -> str:
         """The text of a file or a value that ansible-vault encrypted. Raises InputError."""
-        return asked(Encrypted(encrypted, self.password_file), where)
+        return read_once(Encrypted(encrypted, self.password_file), where)
 
     def _secret(self, given: Any, where: str) -> Secret:
-        kinds: dict[str, Callable[[Any], Source | None]] = {
-            "env": lambda name: Environment(name) if _is_name(name) else None,
-            "file": lambda path: PrivateFile(str(self._path(path))) if _is_text(path) else None,
-            "command": lambda argv: FirstLine(tuple(argv)) if _is_argv(argv) else None,
-        }
         if not isinstance(given, Mapping) or len(given) != 1:
             raise InputError(where, "a secret without one source", _FORMS)
         ((kind, value),) = given.items()
-        if kind not in kinds:
-            raise misspelt(where, f"unknown source of a secret '{kind}'", kind, kinds)
-        source = kinds[kind](value)
-        if source is None:
-            todo = (
-                "write each word of the command as an item of the list; no shell runs it" if kind == "command" else ""
-            )
-            raise InputError(where, f"'{kind}' of a secret is {value!r}", _FORMS, todo)
-        if isinstance(source, Environment):
+        if kind not in ("env", "file", "command"):
+            raise misspelt(where, f"unknown source of a secret '{kind}'", kind, ("env", "file", "command"))
+        source: Source | None = None
+        if kind == "env" and _is_text(value) and "=" not in value:
+            source = Environment(value)
             source.take()
+        elif kind == "file" and _is_text(value):
+            source = PrivateFile(str(self.folder / Path(value).expanduser()))
+        elif kind == "command" and isinstance(value, list) and value and all(map(_is_text, value)):
+            source = FirstLine(tuple(value))
+        if source is None:
+            fix = "write each word of the command as an item of the list; no shell runs it" if kind == "command" else ""
+            raise InputError(where, f"'{kind}' of a secret is {value!r}", _FORMS, fix)
         return Secret(_Once(source, where))
 
     def _vaulted(self, given: Any, where: str) -> Secret:
@@ -63,20 +61,9 @@ class Sources(Struct, frozen=True):
             raise InputError(where, "a !vault without encrypted text", f"!vault | and lines that begin with {VAULT}")
         return Secret(_Once(Encrypted(given, self.password_file), where))
 
-    def _path(self, path: str) -> Path:
-        return self.folder / Path(path).expanduser()
-
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value) and "\0" not in value
-
-
-def _is_name(value: Any) -> bool:
-    return _is_text(value) and "=" not in value
-
-
-def _is_argv(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
 
 
 class Encrypted(Source, frozen=True):
@@ -92,8 +79,7 @@ class Encrypted(Source, frozen=True):
 
 
 class _Once(Struct, frozen=True, eq=False):
-    """A source that is asked once per process; its error counts as its answer. `where` is for messages, and not
-    compared."""
+    """A source that is read once per process. `where` is for messages, and not compared."""
 
     source: Source
     where: str
@@ -105,7 +91,7 @@ class _Once(Struct, frozen=True, eq=False):
         return hash(self.source)
 
     def __call__(self) -> str:
-        return asked(self.source, self.where)
+        return read_once(self.source, self.where)
 
 
 TAGS = Sources(Path()).tags

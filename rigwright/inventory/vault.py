@@ -8,21 +8,19 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rigwright.core import lazy_re
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
-from rigwright.inventory.secret_sources import PASSWORD_FIX, Source, asked, output, read_private
+from rigwright.inventory.secret_sources import PASSWORD_FIX, Source, output, read_once, read_private
 
 INSTALL = ".venv/bin/pip install 'rigwright[vault]', or ansible-core"
 _importing = threading.Lock()
 
 
 def decrypted(text: str, password_file: str, where: str) -> str:
-    """The plain text. Raises InputError without a password, for a wrong one, and when Ansible's library is not
-    installed."""
+    """The plain text. Raises InputError without the right password, and if Ansible's library is not installed."""
     if not password_file:
         raise InputError(
             where, "a value that ansible-vault encrypted, and no password", "its password", PASSWORD_FIX.format("it")
@@ -30,8 +28,13 @@ def decrypted(text: str, password_file: str, where: str) -> str:
     lines = [line.strip() for line in text.strip().splitlines()]
     if not _FORM.fullmatch("\n".join(lines)):
         raise InputError(where, "what ansible-vault encrypted is damaged", "the text that ansible-vault wrote")
-    library = _library(where)
-    password = Secret(asked(Password(str(Path(password_file).expanduser())), "--vault-password-file"))
+    try:
+        with _importing, _quiet_import():
+            from ansible.parsing import vault as library
+    except Exception as error:  # its import also reads configuration files, which may be wrong
+        found = f"a value that ansible-vault encrypted, and no library to open it ({type(error).__name__}: {error})"
+        raise InputError(where, found, "ansible-core", INSTALL) from None
+    password = Secret(read_once(Password(str(Path(password_file).expanduser())), "--vault-password-file"))
     try:
         opened = library.VaultLib([("default", library.VaultSecret(password.reveal().encode()))])
         plain: bytes = opened.decrypt("\n".join(lines).encode())
@@ -60,21 +63,9 @@ class Password(Source, frozen=True):
         return text.strip()
 
 
-def _library(where: str) -> Any:
-    """The vault of ansible-core. Raises InputError."""
-    try:
-        with _importing, _quiet_import():
-            from ansible.parsing import vault
-    except Exception as error:  # its import also reads configuration files, which may be wrong
-        found = f"a value that ansible-vault encrypted, and no library to open it ({type(error).__name__}: {error})"
-        raise InputError(where, found, "ansible-core", INSTALL) from None
-    return vault
-
-
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
-    """Ansible's configuration makes folders and reads ansible.cfg of the current folder as soon as it is imported; here
-    it does not."""
+    """Ansible's import makes folders and reads ansible.cfg of the current folder; inside this context it does not."""
     with tempfile.TemporaryDirectory(prefix="rigwright-vault.") as folder:
         config = Path(folder) / "ansible.cfg"
         config.touch()

@@ -14,7 +14,7 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.desired import Ecc
 from rigwright.core.errors import HostError
 from rigwright.core.files import shipped_files
-from rigwright.core.gpu_labels import called, place
+from rigwright.core.gpu_labels import gpu_label, place
 from rigwright.core.mig import Mig, MigInstance, rule, words
 from rigwright.core.schema import BusId
 from rigwright.core.templates.host_files import SHIPPED, Templates
@@ -55,7 +55,7 @@ def ecc(
     changes, reasons = [], []
     for mode in modes:
         want = ecc.of(*setting_names(models.get(mode.bus_id), mode.bus_id, mode.uuid, slots))
-        name = called(mode.bus_id, mode.uuid, slots)
+        name = gpu_label(mode.bus_id, mode.uuid, slots)
         if want is not None and mode.lost:
             raise _lost("ecc", name, mode)
         if want and mode.current is None:
@@ -142,7 +142,7 @@ def mig(
         layout = mig.of(*setting_names(models.get(mode.bus_id), mode.bus_id, mode.uuid, slots))
         if layout is None:
             continue
-        wanted[mode], name = layout, called(mode.bus_id, mode.uuid, slots)
+        wanted[mode], name = layout, gpu_label(mode.bus_id, mode.uuid, slots)
         if mode.lost:
             raise _lost("mig", name, mode)
         if layout and mode.current is None:
@@ -161,7 +161,7 @@ def mig(
         _require_possible(facts, differing, config if program else "", slots)
     yield from _mig_files(facts, config, templates)
     if waiting:
-        names = ", ".join(called(mode.bus_id, mode.uuid, slots) for mode in waiting)
+        names = ", ".join(gpu_label(mode.bus_id, mode.uuid, slots) for mode in waiting)
         yield from _enabled(unit)
         require_safe(facts, with_driver=True)
         yield from sessions_lost(facts(display.graphical).sessions)
@@ -171,7 +171,7 @@ def mig(
         return
     make = script(_RUN, UNIT, timeout_s=600)
     for number, mode in enumerate(differing):
-        name, before = f"{called(mode.bus_id, mode.uuid, slots)} MIG", "off"
+        name, before = f"{gpu_label(mode.bus_id, mode.uuid, slots)} MIG", "off"
         if mode.current and mode.bus_id not in there:
             before = "on, its instances not read yet"
         elif mode.current:
@@ -217,7 +217,7 @@ def _require_possible(facts: Facts, differing: list[GpuMode], config: str, slots
     refused = facts(instances.refused(config)) if config else {}
     for mode in differing:
         if why := refused.get(mode.bus_id):
-            found, fix = f"{called(mode.bus_id, mode.uuid, slots)}: {why}", "sudo nvidia-smi mig -lgipp"
+            found, fix = f"{gpu_label(mode.bus_id, mode.uuid, slots)}: {why}", "sudo nvidia-smi mig -lgipp"
             raise HostError("mig", found, "a layout that the driver's profiles and placements allow", fix)
     computing, holding = facts.all(gpu.processes, gpu.holders)
     users = {one.pid: one.name for one in (*computing, *holding) if one.works}

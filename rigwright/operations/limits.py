@@ -22,7 +22,7 @@ from rigwright.core.command import Command, command, script
 from rigwright.core.desired import Clocks, GpuLimits, Limits
 from rigwright.core.errors import HostError
 from rigwright.core.files import shipped_files
-from rigwright.core.gpu_labels import called, place
+from rigwright.core.gpu_labels import gpu_label, place
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.once import once
 from rigwright.core.schema import BusId
@@ -56,7 +56,7 @@ _RESET = script(_RUN, PROGRAM, "reset", timeout_s=300)
 
 
 def _name(device: Gpu, slots: dict[BusId, str] | None) -> str:
-    return called(device.bus_id, device.uuid, slots)
+    return gpu_label(device.bus_id, device.uuid, slots)
 
 
 def wanted_of(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.features.stress import earlier_figures
-from rigwright.history import History, diff
+from rigwright.history import History, differences
 from tests.cli.test_fleet_report import Quiet, a_host
 from tests.fleet.test_measured_before import kept
 from tests.history.test_history import run_of
@@ -17,7 +17,7 @@ def test_by_host_and_gpu_also_of_a_machine_that_is_new(tmp_path: Path, monkeypat
     path = tmp_path / "history.sqlite"
     monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
     with History.open(path) as past:
-        made = run_of(0, {diff.FIGURES: kept()})
+        made = run_of(0, {differences.FIGURES: kept()})
         made["hosts"] = {
             "known": {**made["hosts"]["servbadge"], "address": "192.0.2.5"}
         }  # the address of a host of that name

@@ -15,7 +15,7 @@ from rigwright.core.command import Result
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.features.stress import measured_before
 from rigwright.features.stress.facts import figures, measured
-from rigwright.history import History, diff
+from rigwright.history import History, differences
 from tests.history.test_history import NOON, run_of
 from tests.paths import CASES
 from tests.test_cases import case_named
@@ -38,12 +38,12 @@ def past(tmp_path: Path) -> Iterator[History]:
     """Yields a history with three stresses: as fast, slower, and one of another form."""
     with History.open(tmp_path / "history.sqlite") as opened:
         for number, value in enumerate((kept(), kept(fp32=12.0), [{"uuid": "GPU-0"}], kept(fp32=12.0, fp16=60.0))):
-            opened.record(run_of(number, {diff.FIGURES: value}))
+            opened.record(run_of(number, {differences.FIGURES: value}))
         yield opened
 
 
 def test_the_name_in_the_history_is_that_of_the_fact() -> None:
-    assert measured.name == diff.FIGURES
+    assert measured.name == differences.FIGURES
 
 
 def test_figures_come_back_as_they_were_and_those_of_another_form_are_left_out(past: History) -> None:
@@ -127,7 +127,7 @@ def test_the_newest_figures_of_each_pair_come_back(tmp_path: Path) -> None:
         assert found[frozenset(GPUS)].figures.nccl_gb_s == 30.5
         assert measured_before.pairs(past, None) == {}
         changes = past.changed(machine or 0, NOON - datetime.timedelta(days=1))
-    assert nccl.tested.name in diff.MEASURED
+    assert nccl.tested.name in differences.MEASURED
     assert not [one for one in changes if one.subject.startswith(nccl.tested.name)], (
         "no two tests have the same figures"
     )

@@ -27,10 +27,7 @@ def text_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Holds an exclusive lock on a folder, and creates it if needed. Raises UsageError when that fails.
-
-    Everybody who can read the folder can hold its lock, so another holder is awaited for LOCK_S only.
-    """
+    """Holds an exclusive lock on a folder, and creates it if needed. Raises UsageError if that fails within LOCK_S."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
@@ -38,31 +35,27 @@ def alone(folder: Path) -> Iterator[None]:
         raise _refused(error, folder) from None
     try:
         until = time.monotonic() + LOCK_S
-        while not _locked(handle):
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             if time.monotonic() > until:
                 found = f"another process has held its lock for {LOCK_S:g} s"
-                raise UsageError(str(folder), found, "a moment alone", f"sudo fuser {folder}, and end what holds it")
+                raise UsageError(str(folder), found, "its lock", f"sudo fuser {folder}, and end what holds it")
             time.sleep(0.05)
         yield
     finally:
         os.close(handle)
 
 
-def _locked(handle: int) -> bool:
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
 def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
     """Writes all files and calls `proof`; restores all on an exception. Raises UsageError, and what `proof` raises."""
     before = {path: path.read_bytes() if path.exists() else None for path in texts}
-    at = Path()  # the file that is written
+    written = Path()
     try:
-        for at, text in texts.items():
-            at.parent.mkdir(parents=True, exist_ok=True)
-            replace(at, text.encode("utf-8"))
+        for written, text in texts.items():
+            written.parent.mkdir(parents=True, exist_ok=True)
+            replace(written, text.encode("utf-8"))
         proof()
     except BaseException as error:
         for path, content in before.items():
@@ -72,7 +65,7 @@ def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
                 elif path.read_bytes() != content:
                     replace(path, content)
         if isinstance(error, OSError):
-            raise _refused(error, Path(str(error.filename)) if error.filename else at) from None
+            raise _refused(error, Path(str(error.filename)) if error.filename else written) from None
         raise
 
 
@@ -80,8 +73,8 @@ def replace(path: Path, content: bytes | Iterable[bytes], *, private: bool = Fal
     """Replaces the content of a file atomically; links, mode and owner are preserved. Raises OSError.
 
     A new file gets its mode from the umask. With `private` a new file is accessible only to its owner, and a link is
-    replaced instead of followed, because root may be writing in another user's folder. With `lasting` the content is on
-    the disk (fsync) before the function returns.
+    replaced, because root may be writing in another user's folder. `lasting`: the content is on the disk (fsync) when
+    the function returns.
     """
     target = path if private else Path(os.path.realpath(path))
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:200]}.", delete=False) as fresh:

@@ -1,10 +1,8 @@
-"""What is made of shipped files, kept on disk: checked YAML of the catalogue, and code of templates and expressions of
-playbooks.
+"""A cache on disk for the checked YAML of the catalogue and the compiled templates and expressions of playbooks.
 
-It is kept in `__pycache__`, beside Python's compiled modules. Whoever can write there can also write the modules that
-Python runs. A file counts only for exactly the shipped files that it was made from: it begins with a digest of their
-names, sizes and times. Where the folder cannot be written, or Python keeps no compiled modules, each process makes
-everything anew.
+Its files are in `__pycache__`, beside Python's compiled modules: who can write there can also write the modules that
+Python runs. A file begins with a digest of the names, sizes and times of the shipped files from which it was made, and
+is used only for these. If the folder cannot be written, or Python keeps no compiled modules, nothing is kept.
 """
 
 from __future__ import annotations
@@ -31,27 +29,25 @@ _SUFFIXES = (".py", ".yml", ".csv", ".j2")
 _MOST_BYTES = 16 << 20
 
 enabled = True
-"""Whether files are read and written. A process that replaces what they are made of, as a test does, sets it to
-False."""
+"""Whether files are read and written. A process that replaces the shipped files, as a test does, sets it to False."""
 
 
-def cached_on_disk(function: Callable[[], T]) -> Callable[[], T]:
-    """The function of the catalogue, whose result is read from disk where it is kept."""
+def cached_on_disk(function: Callable[[], T]) -> once[T]:
+    """The function of the catalogue, called once: its result is read from disk, or written there."""
     name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-    return functools.wraps(function)(lambda: read_or_make(name, function))
+    return once(functools.wraps(function)(lambda: read_or_make(name, function)))
 
 
 def read_or_make(name: str, make: Callable[[], T]) -> T:
-    """What is kept under this name; otherwise what `make` returns, which is then kept. Errors of `make` are not
-    kept."""
+    """The value in the file of this name; otherwise what `make` returns, which is then written."""
     if not enabled:
         return make()
     with contextlib.suppress(Exception):  # no file, one of other shipped files, or a damaged one
-        found: T = _read(name)
-        return found
-    made = make()
-    _write(name, made)
-    return made
+        value: T = _read(name)
+        return value
+    value = make()
+    _write(name, value)
+    return value
 
 
 def _path(name: str) -> Path:
@@ -83,15 +79,14 @@ def _files(*folders: Path) -> Iterator[Path]:
             yield from (Path(at, name) for name in names if name.endswith(_SUFFIXES))
 
 
-def _template_folders() -> tuple[Path, Path]:
-    return shipped_files.folder("playbooks"), shipped_files.folder("templates")
+_TEMPLATES = (shipped_files.folder("playbooks"), shipped_files.folder("templates"))
 
 
 @once
 def _digest() -> bytes:
-    """A digest of the shipped files from which anything is made, and of the modules with its classes."""
-    files = _files(_PACKAGE / "core", _PACKAGE / "catalogue", *_template_folders())
-    sources = [(str(path), (about := path.stat()).st_size, about.st_mtime_ns) for path in files]
+    """A digest of the shipped files, and of the modules with the classes of the kept values."""
+    files = _files(_PACKAGE / "core", _PACKAGE / "catalogue", *_TEMPLATES)
+    sources = [(str(path), (status := path.stat()).st_size, status.st_mtime_ns) for path in files]
     return hashlib.sha256(repr((sys.version, sorted(sources))).encode()).digest()
 
 
@@ -99,8 +94,8 @@ _new_codes: dict[tuple[str, str], bytes] = {}
 
 
 def template_code(kind: str, text: str, make: Callable[[], Any]) -> Any:
-    """What `make` makes of a text with Jinja2: code, or names. `kind` says which. It is kept if the text is in a
-    shipped file."""
+    """The result of `make`, which Jinja2 makes of a text; `kind` is its kind. It is kept if a shipped file has the
+    text."""
     if not enabled:
         return make()
     if code := _codes().get((kind, text)):
@@ -111,6 +106,7 @@ def template_code(kind: str, text: str, make: Callable[[], Any]) -> Any:
     return made
 
 
+@once
 def _codes_name() -> str:
     from jinja2 import __version__
 
@@ -119,15 +115,15 @@ def _codes_name() -> str:
 
 @once
 def _codes() -> dict[tuple[str, str], bytes]:
+    codes: dict[tuple[str, str], bytes] = {}
     with contextlib.suppress(Exception):
-        codes: dict[tuple[str, str], bytes] = _read(_codes_name())
-        return codes
-    return {}
+        codes = _read(_codes_name())
+    return codes
 
 
 def _write_codes() -> None:
     with contextlib.suppress(OSError, ValueError):
-        shipped = [path.read_text(encoding="utf-8") for path in _files(*_template_folders())]
+        shipped = [path.read_text(encoding="utf-8") for path in _files(*_TEMPLATES)]
         new = {key: code for key, code in _new_codes.items() if any(key[1] in text for text in shipped)}
         if new:
             _write(_codes_name(), {**_codes(), **new})

@@ -63,25 +63,16 @@ class Kind(Struct, frozen=True):
 
     @contextlib.contextmanager
     def reading(self, path: Path) -> Iterator[None]:
-        """As `named`, for code that only reads: a value in the file that has another form than rigwright wrote is
-        damage too."""
+        """As `named`, for code that only reads: a value that rigwright would not have written is damage too."""
         with self.named(path):
             try:
                 yield
-            except (
-                ValueError,
-                TypeError,
-                KeyError,
-                IndexError,
-                AttributeError,
-                OverflowError,
-                RecursionError,
-            ) as error:
+            except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
                 raise self.damaged(path, f"a value in it cannot be read: {str(error)[:100]}") from None
             except OSError as error:  # a time beyond those of this machine
                 if error.errno != errno.EOVERFLOW:
                     raise
-                raise self.damaged(path, "a time in it is none") from None
+                raise self.damaged(path, "a time in it is out of range") from None
 
     def connect(self, path: Path, write: bool, given: bool = False) -> sqlite3.Connection:
         """Opens a connection to a file of this version. Without `write` it creates no file and accepts a read-only
@@ -96,12 +87,16 @@ class Kind(Struct, frozen=True):
             if path.is_symlink() and not given and state_dir.caller() is not None:
                 found = "is a link, and root writes through no link of another user"
                 raise self.error(str(path), found, "a file", f"run without sudo; or {self.set_aside}")
-            if write:
-                _made(path, given)
-            elif not path.exists():
+            if not write and not path.exists():
                 raise self.error(str(path), *self.missing)
-            mode = "rw" if write or os.access(path, os.W_OK) else "ro"
-            database = _opened(path, mode)
+            if write:  # the file and its folders are for the owner only; under sudo, that is the user who called it
+                fresh = state_dir.made(path.parent)
+                if not path.exists():
+                    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+                    fresh.append(path)
+                if not given:
+                    state_dir.give(*fresh)
+            database = _opened(path, "rw" if write or os.access(path, os.W_OK) else "ro")
             try:
                 if self._version(database, path) == 0:
                     self._create_tables(database, path)
@@ -166,16 +161,6 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
         database = sqlite3.connect(f"{where}?immutable=1", uri=True, isolation_level=None)
         database.execute("PRAGMA user_version").fetchone()
     return database
-
-
-def _made(path: Path, given: bool) -> None:
-    """Creates the file and its folders for the owner only; under sudo, that is the user who called it."""
-    fresh = state_dir.made(path.parent)
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        fresh.append(path)
-    if not given:
-        state_dir.give(*fresh)
 
 
 def _to_wal(database: sqlite3.Connection) -> None:

@@ -20,8 +20,8 @@ def place(*parts: str) -> Path:
 
     Raises UsageError for a user without a home directory when XDG_STATE_HOME is not set.
     """
-    if given := os.environ.get("XDG_STATE_HOME"):
-        return Path(given).joinpath("rigwright", *parts)
+    if state_home := os.environ.get("XDG_STATE_HOME"):
+        return Path(state_home).joinpath("rigwright", *parts)
     owner = caller()
     home = Path(owner.pw_dir) if owner else startup.home()
     if home is None:

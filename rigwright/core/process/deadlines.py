@@ -1,5 +1,4 @@
-"""Calls functions after a time, in one thread for the whole process. A `threading.Timer` for each takes a thread
-each."""
+"""Calls functions after a time, with one waiting thread for all of them; each `threading.Timer` would have its own."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable
 
 LONGEST_WAIT_S = 5.0
-"""The thread looks at the clock at least so often while something waits, also if its last look was wrong."""
+"""The longest time between two looks at the clock while a function waits."""
 
 
 class Deadline:
@@ -22,7 +21,7 @@ class Deadline:
         self._lock = threading.Lock()
 
     def cancel(self) -> None:
-        """Calls the function no more, and keeps nothing of it."""
+        """Drops the function: it is not called any more."""
         with self._lock:
             self._function = None
 
@@ -30,7 +29,7 @@ class Deadline:
         with self._lock:
             function, self._function = self._function, None
         if function is not None:
-            threading.Thread(target=function, daemon=True).start()  # so that none waits for another one
+            threading.Thread(target=function, daemon=True).start()  # so that no function waits for another
 
 
 class _Deadlines:
@@ -67,16 +66,10 @@ class _Deadlines:
 
 
 _deadlines = _Deadlines()
+# A fork has no other threads, and their locks may be held.
+os.register_at_fork(after_in_child=lambda: globals().update(_deadlines=_Deadlines()))
 
 
 def after(seconds: float, function: Callable[[], object]) -> Deadline:
     """Has a function called in a thread of its own after `seconds`. A fork of this process does not call it."""
     return _deadlines.add(seconds, function)
-
-
-def _begin_anew() -> None:
-    global _deadlines
-    _deadlines = _Deadlines()
-
-
-os.register_at_fork(after_in_child=_begin_anew)  # a fork has no other threads, and their locks may be held

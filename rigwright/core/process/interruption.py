@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -12,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TOGETHER_S = 2.0
-"""A SIGTERM or SIGHUP that follows another signal within this time is the same request: who ends a session or a service
-often sends several at once. Each Ctrl-C counts."""
+"""A SIGTERM or SIGHUP within this time after another signal is the same request, because the end of a session sends
+several. Each Ctrl-C counts."""
 LEFT_BEHIND = "rigwright-host"
 """The beginning of the names of threads that work on a host."""
 
@@ -49,20 +50,19 @@ def handled(act: Callable[[int], None]) -> Iterator[None]:
 
 def raised() -> contextlib.AbstractContextManager[None]:
     """Inside it each of the signals raises KeyboardInterrupt, as Ctrl-C does."""
-    return handled(_raise)
 
+    def act(_number: int) -> None:
+        raise KeyboardInterrupt
 
-def _raise(_number: int) -> None:
-    raise KeyboardInterrupt
+    return handled(act)
 
 
 def held() -> contextlib.AbstractContextManager[None]:
     """Inside it the first signal is ignored, because a run records its end; a second one ends the process."""
-    seen: list[int] = []
+    counter = itertools.count()
 
     def act(number: int) -> None:
-        seen.append(number)
-        if len(seen) > 1:
+        if next(counter):
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -70,21 +70,16 @@ def held() -> contextlib.AbstractContextManager[None]:
 
 
 def end_now_if_left_behind(code: int) -> None:
-    """Ends the process with this code if a thread still works on a host that was left behind: the interpreter would
-    wait for it."""
-    if any(thread.name.startswith(LEFT_BEHIND) for thread in threading.enumerate()):
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        _echo_on()
-        os._exit(code)
-
-
-def _echo_on() -> None:
-    """Lets the terminal show what is typed; a thread that was left behind may be asking for a password."""
+    """Ends the process with this code if a thread still works on a host: the interpreter would wait for the thread."""
+    if not any(thread.name.startswith(LEFT_BEHIND) for thread in threading.enumerate()):
+        return
     import termios
 
-    with contextlib.suppress(termios.error, OSError):
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    with contextlib.suppress(termios.error, OSError):  # such a thread may have turned the echo off for a password
         attributes = termios.tcgetattr(0)
         attributes[3] |= termios.ECHO
         termios.tcsetattr(0, termios.TCSANOW, attributes)
+    os._exit(code)

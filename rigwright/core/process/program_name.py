@@ -20,16 +20,12 @@ _MODULE = ("invoke", "__main__.py")
 
 def program_name() -> str:
     """The words that start this program again in the current folder: a name that PATH has, a path, or `PYTHON -m
-    invoke`.
-
-    `invoke` where the process was started by another program, such as a test or a worker.
-    """
+    invoke`; `invoke` if another program started this process, such as a test or a worker."""
     return _typed(sys.argv[0], sys.orig_argv[0], os.environ.get("PATH"))
 
 
 def was_started() -> bool:
-    """Whether this process was started as `invoke` or `rigwright`; not by another program, such as a test or a
-    worker."""
+    """Whether this process was started as `invoke` or `rigwright`, not by a test or a worker."""
     return _is_program(PurePath(sys.argv[0]))
 
 
@@ -53,7 +49,7 @@ def package_name() -> str:
 
 
 def as_typed(text: str) -> str:
-    """Replaces `invoke` in each `invoke COMMAND` of the text with the words that start this program.
+    """Replaces `invoke` in each `invoke COMMAND` of a text with the words that start this program.
 
     Messages, findings and the catalogue contain `invoke COMMAND`. The code that prints or saves them calls this
     function. Commands that this program does not have, such as those of the lab in `rigwright`, stay.

@@ -55,7 +55,7 @@ class SafeStream:
 
 
 def secure() -> None:
-    """Makes all three usable. Closed ones become /dev/null, so that no file that is opened later takes their number."""
+    """Makes all three usable. A closed stream becomes /dev/null, so that no later file gets its number."""
     for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
@@ -74,22 +74,21 @@ def secure() -> None:
             setattr(sys, name, cast(TextIO, SafeStream(stream)))
 
 
-def lost(stream: IO[str]) -> OSError | None:
-    """The failure after which nothing more was written to a stream that was secured; None without one."""
+def failure(stream: IO[str]) -> OSError | None:
+    """The failure after which nothing more was written to a secured stream; None without one."""
     stream.flush()
     return getattr(stream, "lost", None)
 
 
-def full(stream: IO[str]) -> str:
-    """Why a stream that was secured could not be written, such as a full disk; "" if it could be, or if its reader
-    ended."""
-    error = lost(stream)
+def write_problem() -> str:
+    """Why stdout could not be written, such as a full disk; "" if it could be written, or if its reader ended."""
+    error = failure(sys.stdout)
     return "" if error is None or error.errno in _NO_READER else str(error.strerror)
 
 
 def exit_if_full() -> None:
     """Ends the process with exit code 1 and a message if stdout could not be written, such as to a full disk."""
-    if problem := full(sys.stdout):
+    if problem := write_problem():
         print(f"error stdout: cannot be written: {problem}", file=sys.stderr, flush=True)
         os._exit(1)
 

@@ -43,16 +43,13 @@ class HostFile(Struct, frozen=True):
         """The essential texts of a file that is rendered with these values."""
         for text in self.essential:
             if text == "pins":
-                yield from map(_pin_stanza, values[text])
+                for pin in values[text]:
+                    words = " ".join(pin["packages"])
+                    yield f"Package: {words}\nPin: {pin['pin']}\nPin-Priority: {pin['priority']}"
             elif text in self.example:
                 yield from values[text]
             else:
                 yield text.format(**values)
-
-
-def _pin_stanza(pin: Mapping[str, Any]) -> str:
-    """One stanza of an apt preferences file."""
-    return f"Package: {' '.join(pin['packages'])}\nPin: {pin['pin']}\nPin-Priority: {pin['priority']}"
 
 
 _PINS = [
@@ -247,51 +244,36 @@ def _check_variables(name: str, where: str, text: str) -> None:
             )
 
 
-class _ByText:
-    """Values that are equal when their texts are: 1 and true are equal in Python, and a template renders them
-    otherwise."""
+class _ByText(Struct, frozen=True, eq=False):
+    """Values that are equal when their texts are: in Python 1 equals true, but a template renders them differently."""
 
-    def __init__(self, values: Values) -> None:
-        self.values = values
-        self._text = repr(values)
+    values: Values
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(repr(self.values))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByText) and other._text == self._text
+        return isinstance(other, _ByText) and repr(other.values) == repr(self.values)
 
 
 def _render(name: str, where: str, text: str, values: Values) -> str:
-    """Renders a template, for equal hosts once. Raises InputError if an essential text is missing in the result."""
-    if secrets.holds(values):
-        return _render_anew(name, where, text, values)
-    return _rendered(name, where, text, _ByText(values))
+    """Renders a template, once for equal values. Raises InputError if the result lacks an essential text."""
+    render = _render_anew.__wrapped__ if secrets.holds(values) else _render_anew
+    return render(name, where, text, _ByText(values))
 
 
 @lru_cache(maxsize=256)
-def _rendered(name: str, where: str, text: str, values: _ByText) -> str:
-    return _render_anew(name, where, text, values.values)
-
-
-def _render_anew(name: str, where: str, text: str, values: Values) -> str:
+def _render_anew(name: str, where: str, text: str, by_text: _ByText) -> str:
+    values = by_text.values
     rendered = render_text(text, values, where, lines=True)
-    effective = _without_comments(rendered)
-    missing = next((words for words in HOST_FILES[name].essential_texts(values) if not _contains(effective, words)), "")
-    if missing:
-        raise InputError(
-            where,
-            f"the rendered file lacks {missing!r}",
-            f"{missing!r} outside comments: without it {HOST_FILES[name].path} has no effect",
-            "restore it, or delete this template to use the shipped one",
-        )
+    lines = (line.rstrip() for line in rendered.splitlines())
+    effective = "\n".join(line for line in lines if not line.lstrip().startswith(("#", "//")))
+    for words in HOST_FILES[name].essential_texts(values):
+        if not re.search(rf"(?<![\w.-]){re.escape(words)}(?![\w.-])", effective):
+            raise InputError(
+                where,
+                f"the rendered file lacks {words!r}",
+                f"{words!r} outside comments: without it {HOST_FILES[name].path} has no effect",
+                "restore it, or delete this template to use the shipped one",
+            )
     return rendered
-
-
-def _without_comments(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.splitlines() if not line.lstrip().startswith(("#", "//")))
-
-
-def _contains(text: str, words: str) -> bool:
-    """Whether a text contains these words as whole words."""
-    return re.search(rf"(?<![\w.-]){re.escape(words)}(?![\w.-])", text) is not None

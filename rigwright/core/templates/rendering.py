@@ -78,17 +78,17 @@ def needs_secret(text: str, values: Mapping[str, Any]) -> bool:
 
 @lru_cache(maxsize=4096)
 def names(text: str) -> frozenset[str]:
-    """The variables that a template reads; none of one with a mistake, which fails when it is rendered."""
-    found: frozenset[str] = disk_cache.template_code("names", text, lambda: _names(text))
-    return found
+    """The variables that a template reads; none for a template with a mistake, which fails when it is rendered."""
 
+    def make() -> frozenset[str]:
+        try:
+            tree = environment().parse(text)
+            return frozenset(jinja2.meta.find_undeclared_variables(tree)) - {*environment().globals}
+        except (jinja2.TemplateError, *_FAILURES):
+            return frozenset()
 
-def _names(text: str) -> frozenset[str]:
-    try:
-        tree = environment().parse(text)
-        return frozenset(jinja2.meta.find_undeclared_variables(tree)) - {*environment().globals}
-    except (jinja2.TemplateError, *_FAILURES):
-        return frozenset()
+    variables: frozenset[str] = disk_cache.template_code("names", text, make)
+    return variables
 
 
 def evaluate(expression: str, values: Mapping[str, Any], where: str) -> Any:
@@ -110,19 +110,22 @@ def _short(expression: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _expression(text: str) -> Any:
+def _expression(text: str) -> TemplateExpression:
     """The compiled expression; cached, because all hosts use it."""
-    made_in = environment()
-    code = disk_cache.template_code("expression", text, lambda: made_in.compile("{% set result = (" + text + ") %}"))
-    template = made_in.template_class.from_code(made_in, code, made_in.make_globals(None), None)
-    return TemplateExpression(template, undefined_to_none=False)
+    return TemplateExpression(
+        _compiled("expression", text, "{% set result = (" + text + ") %}"), undefined_to_none=False
+    )
 
 
 @lru_cache(maxsize=4096)
 def _template(text: str) -> jinja2.Template:
     """The compiled template; cached, because all hosts use it."""
+    return _compiled("template", text, text)
+
+
+def _compiled(kind: str, key: str, source: str) -> jinja2.Template:
     made_in = environment()
-    code = disk_cache.template_code("template", text, lambda: made_in.compile(text))
+    code = disk_cache.template_code(kind, key, lambda: made_in.compile(source))
     return made_in.template_class.from_code(made_in, code, made_in.make_globals(None), None)
 
 

@@ -22,8 +22,9 @@ Template = NewType("Template", str)
 
 
 def require_inside(path: Path, folder: Path, where: str) -> None:
-    """Raises InputError for a template that is a link to a file outside the directory of its templates/: a link in a
-    repository could name a private file of the person who runs rigwright."""
+    """Raises InputError for a template that is a link to a file outside the directory of its templates/.
+
+    Such a link in a repository could name a private file of the person who runs rigwright."""
     if not path.resolve().is_relative_to(folder.parent.resolve()):
         found = f"the template {path} is a link to {path.resolve()}, outside {folder.parent}"
         fix = f"put the file itself there: cp --remove-destination {path.resolve()} {path}"
@@ -87,11 +88,7 @@ def has_template(value: Any) -> bool:
 
 
 def fill(
-    value: Any,
-    variables: Mapping[str, Any],
-    where: str,
-    closed: str = "",
-    later: Mapping[str, Any] | None = None,
+    value: Any, variables: Mapping[str, Any], where: str, closed: str = "", later: Mapping[str, Any] | None = None
 ) -> Any:
     """Renders all templates in a value. A text that is a single `{{ }}` becomes a value of the expression's type.
 
@@ -106,11 +103,7 @@ def fill(
         items = {key: fill(item, variables, places(key), closed, later) for key, item in value.items()}
         if all(items[key] is value[key] for key in items):
             return value
-        if not isinstance(value, YamlMapping):
-            return items
-        filled = YamlMapping(items)
-        filled.path, filled.line, filled.lines = value.path, value.line, value.lines
-        return filled
+        return value.with_values(items) if isinstance(value, YamlMapping) else items
     if isinstance(value, (list, tuple)):
         changed = [fill(item, variables, where, closed, later) for item in value]
         return value if all(new is old for new, old in zip(changed, value, strict=True)) else changed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rigwright.checks import Finding, check
-from rigwright.core.gpu_labels import called
+from rigwright.core.gpu_labels import gpu_label
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts
 from rigwright.facts import systemd as units
@@ -28,7 +28,7 @@ def discovers(facts: Facts, *, dcgm: bool, slots: dict[BusId, str] | None = None
     lacking = [device for device in gpus if not device.lost and device.uuid not in known]
     for device in lacking:
         cause = "the host engine was started before this GPU answered"
-        name = called(device.bus_id, device.uuid, slots)
+        name = gpu_label(device.bus_id, device.uuid, slots)
         yield Finding(
             name,
             "fail",

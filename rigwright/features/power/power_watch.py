@@ -113,7 +113,7 @@ class _Watch(Struct):
                 if following.state != "running":
                     self._ended(run, text, lines)
                     break
-                if streams.lost(text.console.file):
+                if streams.failure(text.console.file):
                     break
                 stop.wait(max(0.0, min(EVERY_S, until - time.monotonic()) - (time.monotonic() - began)))
         return lines.recording(name=folder.rpartition("/")[2]) if lines is not None and len(lines.series) else None

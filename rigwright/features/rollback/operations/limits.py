@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
-from rigwright.core.gpu_labels import called
+from rigwright.core.gpu_labels import gpu_label
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.schema import BusId
 from rigwright.driver.start_failure import quoted
@@ -49,7 +49,7 @@ def limits_restored(facts: Facts, *, to: str = "", slots: dict[BusId, str] | Non
         if was.lost or not was.uuid:
             continue
         device = now.get(was.uuid)
-        name = called(was.bus_id, was.uuid, slots)
+        name = gpu_label(was.bus_id, was.uuid, slots)
         if device is None:
             yield Note(f"{name}: it does not answer now, its limits stay", warn=True)
             continue

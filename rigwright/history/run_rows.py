@@ -12,18 +12,15 @@ from typing import Any
 
 from rigwright.core import numbers
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.history import machines, samples
-from rigwright.history.diff import ATTEMPT
+from rigwright.history import gpu_readings, machines
+from rigwright.history.differences import ATTEMPT
 
 KEPT_DAYS = 400
 """Runs and old values of facts are kept for this number of days; RIGWRIGHT_HISTORY_DAYS overrides it."""
 
 BY_THE_CLOCK = "fleet.report"
-"""This command may run every few minutes, so of its findings only the problems are stored, and its runs are deleted
-earlier.
-
-Its runs are kept as long as the readings; of those older than WHOLE_S the last one of each day (UTC) and host.
-"""
+"""A command that may run every few minutes: of its findings only the problems are stored. Its runs are kept as long as
+the readings; of those older than WHOLE_S the last of each day (UTC) and host."""
 WHOLE_S = 86400
 PASSED_DAYS = 30
 """The findings that are no problem are kept for this number of days."""
@@ -69,22 +66,24 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
         _outcome(database, id, host, name, report, said)
         tried = {ATTEMPT: report["try"]} if report.get("try") else {}
         _facts(database, id, host, {**report["kept"], **tried}, ended, known)
-        samples.record_hours(database, host, report.get("readings") or (), ended)
+        gpu_readings.record_hours(database, host, report.get("readings") or (), ended)
         if report.get("baseline"):
             database.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?)", (host, json.dumps(report["baseline"])))
-    samples.record(database, ((ids[name], report.get("machine")) for name, report in document["hosts"].items()), ended)
+    gpu_readings.record(
+        database, ((ids[name], report.get("machine")) for name, report in document["hosts"].items()), ended
+    )
 
 
 def _machines(database: sqlite3.Connection, reports: Mapping[str, Any], at: float) -> dict[str, int]:
-    """By host name the id of its machine. No two hosts of a run are one machine: those with the same identity keep a
-    past each."""
+    """By host name the id of its machine. Two hosts of a run are never one machine, also with the same identity."""
     identities = {name: MachineIdentity.of(report.get("identity")) for name, report in reports.items()}
     doubtful = machines.shared(identities)
     known = machines.read(database)
     ids: dict[str, int] = {}
     taken: set[int] = set()
     for name in sorted(reports, key=lambda name: not identities[name]):  # identified hosts take their machines first
-        report, identity, address = reports[name], identities[name], _address(name, reports[name])
+        report, identity = reports[name], identities[name]
+        address = _text(report.get("address") or name)
         simulated = bool(report["simulated"])
         match = known.match(_text(name), address, identity, simulated, own_only=name in doubtful, taken=taken)
         told = any(finding["check"] == machines.CHECK for finding in report["findings"])
@@ -93,18 +92,14 @@ def _machines(database: sqlite3.Connection, reports: Mapping[str, Any], at: floa
     return ids
 
 
-def _address(name: str, report: Mapping[str, Any]) -> str:
-    return _text(report.get("address") or name)
-
-
 def _outcome(
     database: sqlite3.Connection, run: str, host: int, name: str, report: Mapping[str, Any], said: set[int]
 ) -> None:
-    """Inserts the result of a host. `said`: the ids of findings' texts that this run has inserted; gets those of this
-    host."""
+    """Inserts the result of a host. `said`: the ids of findings' texts that this run has inserted, which are added."""
     steps = report["steps"]
     _insert(
-        database, "outcome", run, host, _text(name), _address(name, report), report["status"], _json(report["error"]), _text(report["simulated"]), bool(report["rebooted"]),
+        database, "outcome", run, host, _text(name), _text(report.get("address") or name), report["status"], _json(report["error"]),
+        _text(report["simulated"]), bool(report["rebooted"]),
         len(steps), report["seconds"],
     )  # fmt: skip
     for number, step in enumerate(steps):
@@ -166,14 +161,12 @@ def _facts(
 
 
 def prune(database: sqlite3.Connection, now: float, before: float, reports_before: float) -> None:
-    """Deletes old runs, reports, findings that are no problem, and values of facts, and texts that nothing refers to
-    any more.
+    """Deletes old runs, reports, passed findings and values of facts, and the texts to which nothing refers any more.
 
-    Deletes runs that began before `before`, except the newest run of each host. Deletes runs of BY_THE_CLOCK that began
-    before `reports_before`, except the newest such run of each host, and those older than WHOLE_S of which each host
-    has a later one on the same day. Deletes findings that are no problem of runs that are older than PASSED_DAYS,
-    except in the newest run of each host. Deletes values of facts that were last seen before `before`, except the last
-    value of each fact.
+    Of each host its newest run and newest run of BY_THE_CLOCK are kept, the findings of the newest run, and the last
+    value of each fact. Otherwise a run is deleted if it began before `before`; a run of BY_THE_CLOCK if it began before
+    `reports_before`, or if it is older than WHOLE_S and each of its hosts has a later one on the same day; passed
+    findings if their run is older than PASSED_DAYS; a value of a fact if it was last seen before `before`.
     """
     day = "CAST(later.started / 86400 AS INTEGER) = CAST(run.started / 86400 AS INTEGER)"
     gone = 0
