@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 from msgspec import Struct
@@ -116,6 +116,7 @@ def _drafted(device_id: str) -> Model | None:
     source = f"NVIDIA's list of supported GPUs, driver {devices_version()}"
     by_chip = f"{source}, does not have it; by its chip {chip_name}"
     sources = chip_table().sources
+    modules = listed.module_flavours if listed else _MODULES.get(chip.architecture, _BOTH)
     name = listed.name if listed else f"GPU {VENDOR}{device_id} ({chip_name})"
     return Model(
         name=name,
@@ -131,7 +132,7 @@ def _drafted(device_id: str) -> Model | None:
         nvlink=None,
         p2p=PeerToPeer("measure"),
         idle=None,
-        module_flavours=_flavours(listed.module_flavours if listed else _MODULES.get(chip.architecture, _BOTH)),
+        module_flavours=tuple(kind for kind in _BOTH if kind in modules),
         first_branch=chip.first_branch,
         last_branch=listed.last_branch if listed else _last_branch(chip.architecture),
         last_cuda=_last_cuda(chip.architecture),
@@ -154,10 +155,6 @@ _MODULES: Mapping[str, tuple[Flavour, ...]] = {
     "Blackwell": ("open",),
 }
 """The kernel modules for cards that the list does not have, as it has them for every other card of the architecture."""
-
-
-def _flavours(names: Iterable[str]) -> tuple[Flavour, ...]:
-    return tuple(flavour for flavour in _BOTH if flavour in names)
 
 
 def _lockable(architecture: Architecture) -> tuple[Verb, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Collection, Iterable, Mapping
 
@@ -126,17 +127,13 @@ def needs_fabric_manager(cards: Iterable[Card], nvswitches: int) -> bool:
 def flavours_at(branch: str, flavours: Collection[str]) -> tuple[str, ...]:
     """Of these kernel modules those that a driver branch has, the preferred one first."""
     number, table = int(branch), catalogue.driver_table()
-    has = {
-        "open": number >= table.open_module_from,
-        "proprietary": number < table.open_module_only_from,
-    }
+    has = {"open": number >= table.open_module_from, "proprietary": number < table.open_module_only_from}
     preferred = "open" if number >= table.open_module_preferred_from else "proprietary"
     return tuple(sorted((kind for kind in flavours if has[kind]), key=lambda kind: kind != preferred))
 
 
 def flavour_of(cards: Collection[Card], driver: Driver) -> str:
-    """The kernel module to install: the inventory's, or the preferred one of those that all GPUs and the branch
-    support.
+    """The kernel module to install: the inventory's, or the preferred one that all GPUs and the branch support.
 
     Raises HostError if a GPU or the branch does not support the inventory's module, or if they have none in common.
     """
@@ -224,12 +221,11 @@ def check_toolkit(driver: Driver, toolkit: str) -> str:
 
 def runs_toolkit(gpus: Mapping[str, Card], driver: Driver, toolkit: str) -> bool:
     """Whether all GPUs and the driver support a CUDA toolkit, at least by minor-version compatibility."""
-    try:
+    with contextlib.suppress(HostError):
         check_cuda(gpus, toolkit)
         check_toolkit(driver, toolkit)
-    except HostError:
-        return False
-    return True
+        return True
+    return False
 
 
 class TorchChoice(Struct, frozen=True):
@@ -242,8 +238,7 @@ class TorchChoice(Struct, frozen=True):
 def torch_wheel(models: Collection[Model], driver: Driver) -> TorchChoice | None:
     """The PyTorch wheels with kernels for all models that work with the driver; None if none are known.
 
-    The ones with the newest torch come first, then those of a CUDA that the branch itself supports, then those of the
-    newest.
+    The newest torch has precedence, then a CUDA that the branch itself supports, then the newest CUDA.
     """
     newest, branch = _newest(driver), catalogue.branches().get(driver.branch)
     speaks = numbers(branch.cuda) if branch and branch.cuda else ()

@@ -98,13 +98,9 @@ def disagreements() -> tuple[str, ...]:
 
 
 def unlisted() -> tuple[str, ...]:
-    """The PCI ids in gpus/ that are not in the list, as 'KEY ID'. This is normal for OEM boards and newer GPUs."""
-    return tuple(
-        f"{key} {device_id}"
-        for key, model in models().items()
-        for device_id in model.pci_ids
-        if device_id not in all_devices()
-    )
+    """The PCI ids in gpus/ that are not in the list, as 'KEY ID': those of OEM boards and of newer GPUs."""
+    pairs = ((key, device_id) for key, model in models().items() for device_id in model.pci_ids)
+    return tuple(f"{key} {device_id}" for key, device_id in pairs if device_id not in all_devices())
 
 
 def _differences(model: Model, device: Device) -> Iterator[tuple[str, str]]:

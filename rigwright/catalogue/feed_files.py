@@ -3,6 +3,7 @@ named."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 import urllib.error
@@ -40,8 +41,8 @@ def feed_files(source: str, skip: Collection[str] = ()) -> tuple[FeedFile, ...]:
     """The files of a folder, of one file, or of a URL: a page that links them, or one file.
 
     A URL is https://, file://, or http:// of this machine. Other files and links are ignored, and names that match a
-    pattern of `skip` (redistrib_4*.json). Raises UsageError for another
-    source, InputError for one that cannot be read, is too large or has no such file.
+    pattern of `skip` (redistrib_4*.json). Raises UsageError for another source, InputError for one that cannot be read,
+    is too large, or has no such file.
     """
     local = re.match(r"file://(localhost)?(?=/)", source)
     if local:
@@ -68,7 +69,7 @@ def _local(path: Path, source: str, skip: Collection[str]) -> tuple[FeedFile, ..
         there = "is no file of NVIDIA's by its name" if path.is_file() else "no such folder"
         raise InputError(source, there, "a folder with redistrib_VERSION.json files or releases.json", _EXAMPLE)
     if not 0 < len(paths) <= MAX_FILES:
-        raise _number(source, len(paths))
+        raise _too_many(source, len(paths))
     files = []
     for each in paths:
         try:
@@ -80,13 +81,9 @@ def _local(path: Path, source: str, skip: Collection[str]) -> tuple[FeedFile, ..
     return tuple(files)
 
 
-def _number(source: str, number: int) -> InputError:
-    return InputError(
-        source,
-        f"{number} files redistrib_VERSION.json or releases.json",
-        f"1 to {MAX_FILES} files",
-        "name the folder or the page that has them",
-    )
+def _too_many(source: str, number: int) -> InputError:
+    found, fix = f"{number} files redistrib_VERSION.json or releases.json", "name the folder or the page that has them"
+    return InputError(source, found, f"1 to {MAX_FILES} files", fix)
 
 
 def _text(content: bytes, shown: str) -> str:
@@ -144,21 +141,17 @@ def _remote(url: str, skip: Collection[str]) -> Iterator[FeedFile]:
     folder = url if url.endswith("/") else f"{url}/"
     page = _Links()
     page.feed(_download(opener, folder, end))
-    linked = {target.removeprefix(folder) for link in page.links if (target := _target(folder, link))}
+    linked = set()
+    for link in page.links:
+        with contextlib.suppress(ValueError):  # not a URL
+            target = urljoin(folder, link)
+            if target.startswith(folder) and _NAME.fullmatch(target.removeprefix(folder)):
+                linked.add(target.removeprefix(folder))
     names = sorted(name for name in linked if _wanted(name, skip))
     if not 0 < len(names) <= MAX_FILES:
-        raise _number(url, len(names))
+        raise _too_many(url, len(names))
     for name in names:
         yield FeedFile(name, folder + name, _download(opener, folder + name, end))
-
-
-def _target(folder: str, link: str) -> str:
-    """The URL of a link if it is a file of NVIDIA's directly in the folder; else ""."""
-    try:
-        target = urljoin(folder, link)
-    except ValueError:  # not a URL
-        return ""
-    return target if target.startswith(folder) and _NAME.fullmatch(target.removeprefix(folder)) else ""
 
 
 def _download(opener: urllib.request.OpenerDirector, url: str, end: float) -> str:

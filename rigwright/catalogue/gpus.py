@@ -14,7 +14,6 @@ from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document, record
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import cached_on_disk, read_or_make
-from rigwright.core.once import once
 from rigwright.core.schema import BusId, PciId, Release
 
 Architecture = Literal["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"]
@@ -225,16 +224,13 @@ def model_of(device_id: str) -> Model | None:
     """The model with a PCI device id of four hexadecimal digits, or None. Reads only files that contain the id."""
     if not re.fullmatch(r"[0-9a-f]{4}", device_id):
         return None
-    return read_or_make(f"gpus.model_of.{device_id}", lambda: _model_of(device_id))
 
+    def read() -> Model | None:
+        texts = ((path, path.read_text(encoding="utf-8")) for path in _paths())
+        candidates = (record(path, Model) for path, text in texts if device_id in text)
+        return next((model for model in candidates if device_id in model.pci_ids), None)
 
-def _model_of(device_id: str) -> Model | None:
-    for path in _paths():
-        if device_id in path.read_text(encoding="utf-8"):
-            candidate = record(path, Model)
-            if device_id in candidate.pci_ids:
-                return candidate
-    return None
+    return read_or_make(f"gpus.model_of.{device_id}", read)
 
 
 def setting_names(known: Model | None, at: str, uuid: str, slots: Mapping[BusId, str] | None) -> tuple[str, str, str]:

@@ -54,13 +54,11 @@ def any_builds(versions: Iterable[str], kernel: str) -> Answer:
 
 def newest_kernel(versions: Iterable[str]) -> str:
     """The newest kernel series for which one of the releases is known to build; "" when none is known."""
-    known = [
-        last
-        for version in versions
-        if (branch := branches().get(version.partition(".")[0]))
-        for name, last in branch.builds_to_kernel.items()
-        if numbers(name) <= numbers(version)
-    ]
+    known: set[str] = set()
+    for version in versions:
+        branch = branches().get(version.partition(".")[0])
+        table = branch.builds_to_kernel if branch else {}
+        known |= {last for name, last in table.items() if numbers(name) <= numbers(version)}
     return max(known, key=numbers, default="")
 
 

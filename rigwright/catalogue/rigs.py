@@ -117,8 +117,7 @@ class Rig(Struct, frozen=True):
     key: str = ""
 
     def __post_init__(self) -> None:
-        odd = next((position for position in self.gpus if not position or " " in position), None)
-        if not self.gpus or odd is not None:
+        if not self.gpus or any(not position or " " in position for position in self.gpus):
             raise ValueError(f"gpus {dict(self.gpus)}", "POSITION: MODEL for every GPU, positions without spaces")
         if (self.nvswitches > 0) != (self.p2p.path == "nvswitch"):
             raise ValueError(f"{self.nvswitches} nvswitches and the path {self.p2p.path}", "both, or neither")

@@ -68,14 +68,12 @@ def choices(gpus: Mapping[str, Card], driver: Driver, nvswitches: int, today: da
     flavour = flavour_of(tuple(gpus.values()), driver)
     yield Note(f"kernel module: {flavour}, {_why(flavour, common, driver)}")
     toolkit, limit = cuda_ceiling(common, driver.branch)
-    more = (
-        f"; {common.last_cuda_by} supports up to {common.last_cuda}" if common.last_cuda not in (None, toolkit) else ""
-    )
+    last = common.last_cuda
+    more = f"; {common.last_cuda_by} supports up to {last}" if last not in (None, toolkit) else ""
     yield Note(f"CUDA: up to {toolkit}, by {limit}{more}" if toolkit else f"CUDA: not known for {limit}{more}")
-    needs_manager = needs_fabric_manager(gpus.values(), nvswitches)
+    needed = needs_fabric_manager(gpus.values(), nvswitches)
     yield Note(
-        "fabric manager: "
-        + ("required, the GPUs are connected by NVSwitches" if needs_manager else "none, there is no NVSwitch")
+        f"fabric manager: {'required, the GPUs are connected by NVSwitches' if needed else 'none, there is no NVSwitch'}"
     )
     if common.verbs:
         yield Note("clocks: " + "; ".join(f"{name} {_verbs(verbs, driver)}" for name, verbs in common.verbs.items()))

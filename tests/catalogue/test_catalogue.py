@@ -161,17 +161,6 @@ def test_the_end_of_a_branch(branch: str, eol: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "version",
-    [
-        "580.159.03", "580.159.04", "580.167.08", "580.173.02", "590.44.01", "610.43.02", "610.43.03", "615.71.09",
-        "615.71.10", "620.70.06",
-    ],
-)  # fmt: skip
-def test_a_release_that_was_missing(version: str) -> None:
-    assert version in catalogue.branches()[version[:3]].versions
-
-
-@pytest.mark.parametrize(
     ("toolkit", "driver"),
     [("13.2", "595.45.04"), ("13.3", "610.43.02"), ("13.4", "615.71.09"), ("13.5", "620.70.06")],
 )

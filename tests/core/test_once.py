@@ -46,15 +46,3 @@ def test_an_error_is_not_kept() -> None:
     with pytest.raises(ValueError, match="first"):
         fails()
     assert (fails(), fails(), len(calls)) == (7, 7, 2)
-
-
-def test_none_is_a_result() -> None:
-    calls = []
-
-    @once
-    def nothing() -> None:
-        calls.append(1)
-
-    nothing()
-    nothing()
-    assert len(calls) == 1

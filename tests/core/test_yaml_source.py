@@ -75,20 +75,6 @@ def test_what_is_no_yaml(text: str, line: int, found: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("a: 1\nb: 2\na: 3\n", 3),
-        ("a:\n\tb: 1\n", 2),
-        ("x: 1\non: 2\n", 2),
-        ("x:\n  y: !vault z\n", 2),
-        ("x:\n  y: !foo z\n", 2),
-    ],
-)
-def test_the_line_is_the_very_line(text: str, line: int) -> None:
-    assert refused(text).where == f"x.yml:{line}"
-
-
-@pytest.mark.parametrize(
     ("key", "read_as"),
     [
         ("on", "True"),
@@ -113,36 +99,6 @@ def test_a_key_that_is_a_list() -> None:
     error = refused("? [a, b]\n: c\n")
     assert error.where == "x.yml:1"
     assert "Node(" not in str(error)
-
-
-def test_a_vault_says_what_to_do_instead() -> None:
-    error = refused("a: 1\nsecret: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6162\n")
-    assert error.where == "x.yml:2"
-    assert "!vault" in error.found
-    assert "into a variable of the inventory" in error.fix
-
-
-@pytest.mark.parametrize(
-    "tag", ["!foo", "!include", "!unsafe", "!!python/object/apply:os.system", "!!python/name:os.system"]
-)
-def test_a_tag_of_another_tool(tag: str) -> None:
-    error = refused(f"a: 1\nb: {tag} x\n")
-    assert error.where == "x.yml:2"
-    assert tag.strip("!").partition(":")[0] in error.found
-
-
-def test_a_merge_key_is_understood_or_refused_by_name() -> None:
-    """Ansible's inventories use merge keys."""
-    text = "base: &base {a: 1}\nmore:\n  <<: *base\n  b: 2\n"
-    try:
-        found = loads(text, "x.yml")
-    except InputError as error:
-        shown = error
-    else:
-        assert found["more"] == {"a": 1, "b": 2}
-        return
-    assert shown.where == "x.yml:3"
-    assert "<<" in str(shown)
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -178,10 +134,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 )
 def test_the_nearest_word(word: str, hint: str) -> None:
     assert did_you_mean(word, ["limits", "driver", "cuda"]) == hint
-
-
-def test_nothing_is_near_where_nothing_is_known() -> None:
-    assert did_you_mean("x", []) == ""
 
 
 def test_an_unknown_key() -> None:
