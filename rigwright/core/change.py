@@ -27,12 +27,11 @@ class Change(Struct, frozen=True):
     """One difference between a host and its desired state, and the commands that remove it.
 
     `disruptive`: work on the host may be interrupted. `leads_to`: the later action that the change requires ("reboot",
-    "restart UNIT").
-    `units`: the units of systemd that it enables, disables, starts or stops.
-    `reboot`: the change is the reboot itself; its commands run before it. `reboot_timeout_s`: the host must answer
-    again within that time. `in_vain`: commands that run after the boot if the step still wants something. `same_boot`:
-    the reboot starts what runs now, so it is not a boot to be tried. `gpus_after`: how many GPUs answer to the driver
-    after the reboot; None: as many as before it.
+    "restart UNIT"). `units`: the units of systemd that it enables, disables, starts or stops.
+    `reboot`: the change is the reboot itself; its commands run before it, and the host must answer again within
+    `reboot_timeout_s`. `in_vain`: commands that run after the boot if the step still wants something. `same_boot`: the
+    reboot starts what runs now, so the boot is not tried. `gpus_after`: how many GPUs answer to the driver after the
+    reboot; None: as many as before it.
     """
 
     action: Action

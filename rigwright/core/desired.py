@@ -147,11 +147,6 @@ class Limits(GpuLimits, frozen=True):
 
     gpus: dict[str, GpuLimits] = field(default_factory=dict)
 
-    @property
-    def asks_for_application_clocks(self) -> bool:
-        """Whether any GPU is to have application clocks."""
-        return any(each.application_clocks for each in (self, *self.gpus.values()))
-
     def of(self, *names: str) -> GpuLimits:
         """The limits of a GPU with these names, the least specific first (model, position, UUID)."""
         limits: GpuLimits = GpuLimits().over(self)
@@ -188,9 +183,9 @@ class Ecc(Struct, frozen=True):
 class Reboot(Struct, frozen=True):
     """How a host is rebooted.
 
-    `trial`: None: a new boot is tried once where the host's GRUB can do that; True: a host whose GRUB cannot is
-    refused; False: no boot is tried. `confirm_within_s`: a boot that is tried has so many seconds from the start of
-    systemd until rigwright has seen that it is healthy; then the host goes back by itself.
+    `trial`: None: a new boot is tried once if the host's GRUB can do that; True: a host whose GRUB cannot is refused;
+    False: no boot is tried. `confirm_within_s`: the seconds from the start of systemd within which rigwright must find a
+    tried boot healthy; otherwise the host goes back.
     """
 
     trial: bool | None = None
@@ -202,12 +197,12 @@ class Reboot(Struct, frozen=True):
 
 
 MOST_OPEN_FILES = 1 << 30
-"""The most that Linux allows for fs.nr_open, on 64-bit machines 2147483584; a limit of this size is never needed."""
+"""The most that Linux allows for fs.nr_open on 64-bit machines is 2147483584."""
 
 
 class Ulimits(Struct, frozen=True):
-    """Limits of processes after a login, and of services. `memlock`: the memory that a process may lock, which RDMA,
-    and so NCCL over InfiniBand, needs unlimited; `nofile`: open files. None: left alone."""
+    """Limits of processes after a login, and of services; None: left alone. `memlock`: memory that a process may lock,
+    which NCCL needs unlimited over InfiniBand. `nofile`: open files."""
 
     memlock: Literal["unlimited"] | None = None
     nofile: int | None = None
@@ -236,10 +231,9 @@ class Hugepages(Struct, frozen=True):
 class Desired(Struct, frozen=True):
     """The variables of rigwright that the inventory sets for one host; None for a variable that is not set.
 
-    A parameter of an operation or check with the name of a field gets the field's value, unless the task sets the
-    parameter. `rig` is the name of a machine in the catalogue; a parameter `rig` gets that machine. `slots` maps bus
-    ids to positions. The defaults of `slots` and `expected_gpus` come from the rig. `of_features`: the variables that
-    features declare, by name.
+    A parameter of an operation or check with the name of a field gets the field's value, unless the task sets it. `rig`
+    is the name of a machine in the catalogue; a parameter `rig` gets that machine, and the defaults of `slots` (positions
+    by bus id) and `expected_gpus` come from it. `of_features`: the variables that features declare, by name.
     """
 
     rig: str | None = None

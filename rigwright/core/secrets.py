@@ -1,7 +1,7 @@
 """Secret texts, and their replacement by `(secret)` in everything that is written or shown.
 
-A text becomes known as a secret when it is read or typed. From then on `redacted` replaces it, also in the forms that
-quoting and encoding give it. Text without a known secret is returned as it is.
+A text becomes a known secret when it is read or typed. From then on `redacted` replaces it, also in quoted and encoded
+forms.
 """
 
 from __future__ import annotations
@@ -46,13 +46,12 @@ class Secret:
 
     @property
     def known(self) -> bool:
-        """Whether the text is known without asking a source."""
+        """Whether the text is known without a call of the source."""
         return isinstance(self._source, str)
 
     @property
     def value(self) -> Any:
-        """The plain value, for templates; a text unless a template made something else. Raises what its source
-        raises."""
+        """The plain value, for templates; a text unless a template made something else. Raises what the source raises."""
         if isinstance(self._source, str):
             return self._source
         value = self._source()
@@ -79,7 +78,7 @@ class Secret:
 
 
 def is_name(name: str) -> bool:
-    """Whether a variable of this name holds a secret by its name: it ends in password, token, secret, api_key, ..."""
+    """Whether the name is one of a secret: it ends in password, token, secret, api_key, ..."""
     *before, last = name.lower().split("_")
     return last in _NAMES or (last == "key" and before[-1:] != [] and before[-1] in _KEYS)
 
@@ -163,12 +162,11 @@ class _Known:
         parts, begin, at = [], 0, 0
         while at <= len(text) - SHORTEST:
             lengths = self._lengths.get(text[at : at + SHORTEST], ())
-            found = next((length for length in lengths if text[at : at + length] in self.forms), 0)
-            if found:
+            length = next((length for length in lengths if text[at : at + length] in self.forms), 0)
+            if length:
                 parts += [text[begin:at], SHOWN]
-                begin = at = at + found
-            else:
-                at += 1
+                begin = at + length
+            at += length or 1
         return "".join([*parts, text[begin:]])
 
 
@@ -201,12 +199,12 @@ def _forms(text: str) -> set[str]:
     plain = {text, text.strip(), " ".join(text.split()), *(line for line in lines if len(line) >= _LINE)}
     forms = set(plain)
     for each in plain:
+        escaped = html.escape(each)
         forms |= {repr(each)[1:-1], json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1]}
         forms |= {each.replace("'", "'\"'\"'"), each.replace("'", "\\'"), each.replace("[", "\\[")}
-        forms |= {html.escape(each), html.escape(each, quote=False), html.escape(each).replace("&#x27;", "&#39;")}
-        forms |= {html.escape(each).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")}
+        forms |= {escaped, html.escape(each, quote=False), escaped.replace("&#x27;", "&#39;")}
+        forms |= {escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;"), quote_plus(each, errors="replace")}
         forms |= {quote(each, errors="replace"), quote(each, safe="", errors="replace")}
-        forms |= {quote_plus(each, errors="replace")}
         data = each.encode("utf-8", "replace")
         encoded = {data.hex()}
         for before in range(3):  # base64 of a longer text has one of three forms of this one

@@ -30,16 +30,12 @@ def read(path: Path, vault_password_file: str = "") -> Inventory:
     secrets = Sources(folder, password_file)
     sources = list(files.sources(path))
     if not sources:
-        passed = sorted(file_path.name for file_path in path.glob("*.ini")) if path.is_dir() else []
-        todo = "cd to the folder with your inventory, or --inventory PATH, or RIGWRIGHT_INVENTORY; invoke init makes a new one here"
-        if passed:
-            todo = f"--inventory {path / passed[0]}: in a directory .ini files are passed by, as Ansible does"
-        raise InputError(
-            str(path),
-            "no inventory there" if path.is_absolute() else f"no inventory there: {path.absolute()}",
-            "a file, or a directory with hosts.yml",
-            todo,
-        )
+        skipped = sorted(file_path.name for file_path in path.glob("*.ini")) if path.is_dir() else []
+        fix = "cd to the folder with your inventory, or --inventory PATH, or RIGWRIGHT_INVENTORY; invoke init makes a new one here"
+        if skipped:
+            fix = f"--inventory {path / skipped[0]}: in a directory .ini files are passed by, as Ansible does"
+        found = "no inventory there" if path.is_absolute() else f"no inventory there: {path.absolute()}"
+        raise InputError(str(path), found, "a file, or a directory with hosts.yml", fix)
     declared = Declared()
     for file in sources:
         files.declare(file, declared, secrets.tags)

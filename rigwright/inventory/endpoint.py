@@ -64,7 +64,7 @@ def checked_address(value: Any, variable: str, where: str) -> str:
     text = _text(value)
     if not _is_address(text):
         expected = "a name or an IP address: letters, digits, . _ and -, without a user or a port"
-        raise InputError(where, f"{variable} is {_shown(value)}", expected)
+        raise _wrong(value, variable, where, expected)
     return text
 
 
@@ -72,7 +72,7 @@ def checked_user(value: Any, variable: str, where: str) -> str:
     """The name of a user. Raises InputError for any other value."""
     text = _text(value)
     if not re.fullmatch(_USER, text) or text.endswith("\\"):
-        raise InputError(where, f"{variable} is {_shown(value)}", "a user: letters, digits, . _ + @ \\ and -")
+        raise _wrong(value, variable, where, "a user: letters, digits, . _ + @ \\ and -")
     return text
 
 
@@ -80,14 +80,14 @@ def checked_port(value: Any, variable: str, where: str) -> int:
     """The number of a port. Raises InputError for any other value."""
     port = number(value)
     if port is None or not 0 < port < 65536:
-        raise InputError(where, f"{variable} is {_shown(value)}", "a number from 1 to 65535")
+        raise _wrong(value, variable, where, "a number from 1 to 65535")
     return port
 
 
 def checked_path(value: Any, variable: str, where: str) -> str:
     """The path of a file on this machine. Raises InputError for a value that is none."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= 4096:
-        raise InputError(where, f"{variable} is {_shown(value)}", "the path of a file, in one line")
+        raise _wrong(value, variable, where, "the path of a file, in one line")
     return value
 
 
@@ -95,6 +95,6 @@ def _text(value: Any) -> str:
     return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
 
 
-def _shown(value: Any) -> str:
+def _wrong(value: Any, variable: str, where: str, expected: str) -> InputError:
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."
+    return InputError(where, f"{variable} is {text if len(text) <= 80 else f'{text[:80]}...'}", expected)

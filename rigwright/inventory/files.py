@@ -63,17 +63,12 @@ def declare(file: Path, declared: Declared, tags: Tags) -> None:
         yaml.declare(loads(content, str(file), tags), str(file), declared)
         return
     if content.startswith("#!"):
-        todo = f"{file} --list > hosts.json, converted by ansible-inventory --list --yaml --export"
-        raise InputError(
-            f"{file}:1", "a program that makes an inventory, which rigwright does not run", "an inventory", todo
-        )
+        fix = f"{file} --list > hosts.json, converted by ansible-inventory --list --yaml --export"
+        found = "a program that makes an inventory, which rigwright does not run"
+        raise InputError(f"{file}:1", found, "an inventory in YAML or INI", fix)
     if file.suffix == ".toml":
-        raise InputError(
-            str(file),
-            "an inventory in TOML",
-            "one in YAML or INI",
-            f"ansible-inventory -i {file} --list --yaml --export",
-        )
+        fix = f"ansible-inventory -i {file} --list --yaml --export"
+        raise InputError(str(file), "an inventory in TOML", "an inventory in YAML or INI", fix)
     if not file.suffix and _is_yaml(content):
         yaml.declare(loads(content, str(file), tags), str(file), declared)
     else:

@@ -88,7 +88,8 @@ def supported(
     if rig:
         yield from rig_branch(rig, driver, today)
     until = catalogue.driver_table().application_clocks_until
-    if limits and limits.asks_for_application_clocks and int(driver.branch) > until:
+    set_clocks = limits and any(each.application_clocks for each in (limits, *limits.gpus.values()))
+    if set_clocks and int(driver.branch) > until:
         text = f"driver {driver.branch} has no application clocks any more, branch {until} is the last"
         instead = "they are left out; locked_graphics_mhz: [min, max] sets the clock on it"
         yield Note(f"{text}: {instead}", warn=True)
