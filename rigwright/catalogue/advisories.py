@@ -135,16 +135,14 @@ def shortfall(version: str, supported: Collection[str] | None = None) -> Shortfa
 
 
 def floor(branch: str) -> tuple[str, Advisory] | None:
-    """The first release of a branch with all fixes that bulletins name for it, and the newest of them; None without
-    such a bulletin."""
+    """The first release of a branch with all known fixes, and the newest bulletin about it; None without a bulletin."""
     naming = [row for row in advisories() if branch in row.fixed]
     name = BranchName(branch)
     return (max((row.fixed[name] for row in naming), key=numbers), naming[-1]) if naming else None
 
 
 def _instead(newest: Advisory, supported: Collection[str] | None) -> str:
-    """The branch with fixes that the GPUs support, preferably long-term support, then production; "" if there is
-    none."""
+    """The branch with fixes that the GPUs support: long-term support first, then production; "" for none."""
     fits = [
         branches()[name] for name in newest.fixed if name in branches() and (supported is None or name in supported)
     ]

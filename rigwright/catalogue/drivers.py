@@ -48,8 +48,7 @@ class Toolkit(Struct, frozen=True):
 
 
 class RepositoryKey(Struct, frozen=True):
-    """The key that signs a repository: its file's name in the repository, and its fingerprint (40 hexadecimal
-    digits)."""
+    """The key that signs a repository: the name of its file there, and its fingerprint (40 hexadecimal digits)."""
 
     file: str
     fingerprint: str
@@ -60,8 +59,7 @@ class RepositoryKey(Struct, frozen=True):
 
 
 class CudaRepository(Struct, frozen=True):
-    """NVIDIA's repositories. `url` contains {distribution} (ubuntu2204). `keys`: by distribution, where it is not
-    `key`."""
+    """NVIDIA's repositories. `url` contains {distribution} (ubuntu2204). `keys`: where it is not `key`."""
 
     url: str
     key: RepositoryKey
@@ -140,8 +138,7 @@ def toolkits() -> Mapping[str, Toolkit]:
 
 
 def family_minimum(toolkit: str) -> str:
-    """The oldest driver for a toolkit by minor-version compatibility (without PTX JIT), else the one released with
-    it."""
+    """The oldest driver for a toolkit by minor-version compatibility (without PTX JIT), or the one released with it."""
     minimum = cuda_table().family_minimum.get(toolkit.split(".")[0])
     known = cuda_table().toolkits.get(Release(toolkit))
     return minimum or (known.shipped_driver if known else "0")

@@ -1,5 +1,4 @@
-"""Finds NVIDIA's release files (redistrib_VERSION.json, releases.json) in a folder or behind a URL that the user
-named."""
+"""Finds NVIDIA's release files (redistrib_VERSION.json, releases.json) in a folder or behind a URL."""
 
 from __future__ import annotations
 

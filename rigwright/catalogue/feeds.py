@@ -1,5 +1,4 @@
-"""Reads NVIDIA's release files: redistrib_VERSION.json of the driver and of CUDA, and releases.json of the data-centre
-drivers."""
+"""Reads NVIDIA's release files: redistrib_VERSION.json of the driver and of CUDA, and releases.json of drivers."""
 
 from __future__ import annotations
 

@@ -37,8 +37,7 @@ _COMMENT = """\
 
 
 class PublishedRelease(Struct, frozen=True):
-    """A release. `date` None, `kind` and `driver` "": the source does not say. `source`: the file that names the
-    release."""
+    """A release. `date` None, `kind` and `driver` "": unknown. `source`: the file that names the release."""
 
     product: Product
     release: str

@@ -61,8 +61,7 @@ def counted_of(rig: Rig) -> str:
 
 
 def choices(gpus: Mapping[str, Card], driver: Driver, nvswitches: int, today: datetime.date) -> Iterator[Note]:
-    """The software that all GPUs support and the choices made from it, one line each. Raises HostError as `fit`
-    does."""
+    """The software that all GPUs support and the choices made from it, one line each. Raises HostError."""
     common = fit(gpus)
     yield _branch(common, driver, today)
     flavour = flavour_of(tuple(gpus.values()), driver)

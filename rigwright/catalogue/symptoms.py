@@ -91,8 +91,7 @@ class Symptom(Struct, frozen=True):
 
 
 SEARCHED_CHARACTERS = 1 << 17
-"""Characters of a text in which symptoms are searched, half of them at its beginning. A log of any length is read by
-`LogSearch`."""
+"""Characters of a text in which symptoms are searched, half of them at its beginning. `LogSearch` reads more."""
 
 
 def searched_part(text: str) -> str:

@@ -1,5 +1,4 @@
-"""Topics: short pages about words that people type and that name no entry of the catalogue, such as `iommu`
-(topics/)."""
+"""Topics (topics/): short pages about words that name no entry of the catalogue, such as `iommu`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""torch with all that it needs, locked by hash for each line of wheels (torch_locks.yml), and the choice of a line for
-the GPUs of a host."""
+"""torch with all that it needs, locked by hash (torch_locks.yml), and the choice of a lock for GPUs."""
 
 from __future__ import annotations
 
@@ -71,8 +70,7 @@ def locks() -> Mapping[str, Lock]:
 
 
 def kernels(line: str, torch: str) -> tuple[Architecture, ...]:
-    """The architectures that the wheels of a line have kernels for at a version of torch; () where that is not
-    known."""
+    """The architectures with kernels in the wheels of a line at a version of torch; () if unknown."""
     wheel = catalogue.torch_wheels().wheels.get(line)
     found: tuple[Architecture, ...] = ()
     for first, architectures in (wheel.architectures if wheel else {}).items():

@@ -12,8 +12,7 @@ from rigwright.core import host_text
 from rigwright.core.secrets import redacted
 
 LOGIN = "RIGWRIGHT_LOGIN"
-"""The environment variable of the commands on a host that was logged in to: `ssh`, and the public key that it accepted,
-in base64, if one did."""
+"""The environment variable of commands on a host: `ssh`, and in base64 the public key that the login accepted."""
 
 
 class Command(Struct, frozen=True):

@@ -16,8 +16,7 @@ from rigwright.core.schema import BusId, KernelWord, Release
 from rigwright.core.yaml_source import did_you_mean
 
 SecureBoot = Literal["enrol", "trusted"]
-"""With Secure Boot on: rigwright enrols DKMS' key, together with a person at the console; or the owner has seen to the
-key."""
+"""With Secure Boot on: rigwright enrols DKMS' key with a person at the console, or the owner has done it."""
 CpuGovernor = Literal["performance", "powersave", "schedutil", "ondemand", "conservative", "userspace"]
 """The frequency governors of Linux."""
 
@@ -87,8 +86,7 @@ class Cuda(Struct, frozen=True):
 
 
 class CudaSource(Struct, frozen=True):
-    """A repository with the layout of one of NVIDIA's, such as a local mirror. Its key must have the given
-    fingerprint."""
+    """A repository with the layout of NVIDIA's, such as a mirror. Its key must have the given fingerprint."""
 
     url: str
     key: str = ""
@@ -215,8 +213,7 @@ class Ulimits(Struct, frozen=True):
 
 
 class Hugepages(Struct, frozen=True):
-    """`count`: reserved huge pages of the usual size, 2 MiB on x86-64. `transparent`: when the kernel makes huge pages
-    by itself. None: left alone."""
+    """`count`: reserved huge pages of 2 MiB on x86-64. `transparent`: the kernel's own use of them. None: left alone."""
 
     count: int | None = None
     transparent: Literal["always", "madvise", "never"] | None = None

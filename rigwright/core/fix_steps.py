@@ -94,8 +94,7 @@ def _inside(position: int, spans: list[tuple[int, int]]) -> bool:
 
 
 def strongest(fix: tuple[Step, ...], others: tuple[tuple[Step, ...], ...]) -> tuple[Step, ...]:
-    """The steps of a fix, with its first restart replaced by a stronger one that another fix asks for, which includes
-    it."""
+    """The steps of a fix, with a stronger restart of another fix in place of its first restart."""
     own = max((step.restart for step in fix), default=0)
     best = max((step for other in others for step in other), key=lambda step: step.restart, default=None)
     if best is None or best.restart <= own:

@@ -94,8 +94,7 @@ class MachineIdentity(Struct, frozen=True):
 
     @property
     def keys(self) -> tuple[tuple[str, str, str], ...]:
-        """Patterns by which the machine is found: texts for `product_uuid`, `board_serial` and `machine_id_hash`, "*"
-        for any."""
+        """The identity as (`product_uuid`, `board_serial`, `machine_id_hash`) to search by; "*" matches any text."""
         product, board = self._hardware
         keys = [("*", "*", self.machine_id_hash)] if self.machine_id_hash else []
         keys += [(product, board, "*")] if product or board else []

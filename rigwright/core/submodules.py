@@ -7,8 +7,7 @@ import sys
 
 
 def load(package: str, module: str) -> bool:
-    """Imports PACKAGE.MODULE. Returns False, and imports nothing, if `module` is not the name of a module of that
-    package."""
+    """Imports PACKAGE.MODULE. Returns False if that package has no such module."""
     name = f"{package}.{module}"
     if name in sys.modules:
         return True

@@ -118,8 +118,7 @@ _KINDS: dict[type[yaml.Node], tuple[str, ...]] = {
 }
 """The types that a value may have. Python builds no other object for a tag."""
 _LOADERS = (Composer, yaml.CSafeLoader) if yaml.__with_libyaml__ else (yaml.SafeLoader,)
-"""What reads YAML. The composer is always that of Python: that of libyaml has no limit, and ends the process when lists
-are nested too deep."""
+"""The readers of YAML. The composer is that of Python: that of libyaml crashes on lists nested too deep."""
 
 
 class _Loader(*_LOADERS):  # type: ignore[misc]

@@ -95,8 +95,7 @@ class History:
         self._database.close()
 
     def record(self, document: Mapping[str, Any]) -> None:
-        """Records a run in place of one with its id, and deletes old data. Raises UsageError for
-        RIGWRIGHT_HISTORY_DAYS."""
+        """Records a run in place of a run with its id, and deletes old data. Raises UsageError for a wrong setting."""
         now = time.time()
         started = run_rows.epoch(document.get("started"), now)
         ended = max(started, run_rows.epoch(document.get("ended"), now))
@@ -109,8 +108,7 @@ class History:
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 
     def known(self, facts: Sequence[str]) -> dict[str, list[list[Any]]]:
-        """The rows of all machines with their baselines, and of all values of these facts: what `learn` gives to an
-        empty history."""
+        """The rows of all machines and baselines, and all values of these facts, for `learn` of an empty history."""
         with HISTORY.reading(self.path):
             return {
                 table: [list(row) for row in self._database.execute(rows, (json.dumps(facts),) * rows.count("?"))]
@@ -130,8 +128,7 @@ class History:
             return machines.read(self._database, present)
 
     def named(self, host: str, address: str = "") -> int | None:
-        """The id of the machine that had this name last, with `address` only one that has it now; None for an unknown
-        name."""
+        """The id of the machine that had this name last, and has `address` if given; None for an unknown name."""
         with HISTORY.reading(self.path):
             row = self._database.execute(
                 "SELECT place.host FROM place JOIN host ON host.id = place.host WHERE place.name = ?"
@@ -192,8 +189,7 @@ class History:
             return {row[0]: (_text(row[1]), Seen(json.loads(row[2]), utc(row[3]), utc(row[4]), row[5])) for row in rows}
 
     def runs(self, limit: int = -1, host: str = "") -> list[RunSummary]:
-        """The runs, newest first, at most `limit` (-1: all). With `host`, only the runs of the host that had that name
-        then, or of the machine that has it now."""
+        """The `limit` newest runs (-1: all), newest first; with `host`, those of hosts and machines of that name."""
         with HISTORY.reading(self.path):
             rows = self._database.execute(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code FROM run WHERE ? = '' OR id IN"

@@ -54,8 +54,7 @@ that the checks of the next run compare a host with.
 
 
 def file() -> Path:
-    """The path of the history: RIGWRIGHT_HISTORY, or history.sqlite in the state directory. Raises HistoryError when
-    there is no home."""
+    """The path of the history: RIGWRIGHT_HISTORY, or history.sqlite in the state directory. Raises HistoryError."""
     if given := os.environ.get("RIGWRIGHT_HISTORY"):
         return Path(os.path.expanduser(given))
     try:

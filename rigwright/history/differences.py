@@ -1,5 +1,4 @@
-"""Differences of a host over time: changed facts, and changes that runs made. A list item (GPU, DIMM) is matched by
-identifier, not by position."""
+"""Differences of a host over time. Items of a list (GPUs, DIMMs) are matched by identifier, not by position."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 ATTEMPT = "try"
-"""The name under which what a run of `try` learned is kept beside the facts: the key `try` of a host. It is no state of
-the host."""
+"""The name of what a run of `try` learned, the key `try` of a host; it is no state of the host."""
 
 FIGURES = "stress.measured"
 """The name under which what a stress measured of each GPU is kept."""

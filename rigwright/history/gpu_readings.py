@@ -1,5 +1,4 @@
-"""Temperature and power of every GPU in every run, and of every hour in which a guard ran. Uses the caller's
-transaction."""
+"""Temperature and power of GPUs in every run and every hour of a guard, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ Reading = tuple[float, float | None, float | None]
 
 
 def record(database: sqlite3.Connection, machines: Iterable[tuple[int, Mapping[str, Any] | None]], at: float) -> None:
-    """Records the readings of the GPUs of hosts: pairs of a host's id and the key `machine` of the JSON document. Skips
-    GPUs without a reading."""
+    """Records the readings of the GPUs of hosts: pairs of a host's id and the key `machine` of the JSON document."""
     rows = [
         (at, host, str(gpu["uuid"]), *values)
         for host, machine in machines
@@ -54,8 +52,7 @@ def _insert(database: sqlite3.Connection, rows: Sequence[tuple[float, int, str, 
 
 
 def prune(database: sqlite3.Connection, now: float) -> None:
-    """Deletes readings older than KEPT_DAYS, and makes one of all readings of an hour and a GPU that are older than
-    WHOLE_S."""
+    """Deletes readings older than KEPT_DAYS, and keeps one for each hour and GPU of those older than WHOLE_S."""
     database.execute("DELETE FROM reading WHERE at < ?", (now - KEPT_DAYS * 86400,))
     until = (now - WHOLE_S) // 3600 * 3600
     begin = database.execute("SELECT ifnull(max(until), 0.0) FROM thinned").fetchone()[0]

@@ -38,8 +38,7 @@ class Place(Struct, frozen=True):
 
 
 class RecordedMachine(Struct, frozen=True):
-    """A machine of the history. `name` and `address` are the last ones of `places`. `baseline`: None if no run recorded
-    one."""
+    """A machine of the history. `name` and `address` are the last of `places`. `baseline`: None if none is recorded."""
 
     id: int
     name: str
@@ -207,8 +206,7 @@ def record(
     database: sqlite3.Connection, match: Match, name: str, address: str, identity: MachineIdentity, simulated: bool,
     at: float, told: bool,
 ) -> int:  # fmt: skip
-    """Records that a machine was seen at a place; returns its id. `told`: a finding of this run tells what the match
-    tells."""
+    """Records that a machine was seen at a place; returns its id. `told`: a finding of this run reports the match."""
     machine = match.machine
     merged = json.dumps(asdict(machine.identity.updated(identity) if machine else identity))
     if machine is None:

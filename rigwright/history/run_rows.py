@@ -200,8 +200,7 @@ def prune(database: sqlite3.Connection, now: float, before: float, reports_befor
 _SUPERSEDED = """NOT EXISTS (SELECT 1 FROM outcome WHERE outcome.run = run.id AND NOT EXISTS (
     SELECT 1 FROM run AS later CROSS JOIN outcome AS newer
     WHERE later.started > run.started AND later.command LIKE :command AND {0} AND newer.run = later.id AND newer.host = outcome.host))"""
-"""The condition that each host of a run has a later run. The later runs are looked at in their order, so the first one
-mostly answers."""
+"""The condition that each host of a run has a later run. Mostly the first of the later runs decides."""
 
 
 def _insert(database: sqlite3.Connection, table: str, *values: object) -> None:

@@ -77,8 +77,7 @@ class Declared(Struct):
             self._lines.append((parent, child))
 
     def settle(self) -> None:
-        """Puts all groups below `all`, other hosts into `ungrouped`. Raises InputError when groups contain each
-        other."""
+        """Puts all groups below `all`, other hosts into `ungrouped`. Raises InputError for groups in a cycle."""
         if parents := self.groups["all"].parents:
             where = self.groups[parents[0]].children["all"]
             problem = f"the group {parents[0]} holds `all`, which holds every group"

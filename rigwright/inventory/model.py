@@ -81,8 +81,7 @@ class Host:
 
 
 class Inventory(Struct, frozen=True):
-    """Hosts and groups in file order. `groups`: all hosts of each group, `children`: child groups, `own`: direct
-    hosts."""
+    """Hosts and groups in file order. `groups`: all hosts of a group, `children`: child groups, `own`: direct hosts."""
 
     path: Path
     hosts: Mapping[str, Host]

@@ -94,8 +94,7 @@ _new_codes: dict[tuple[str, str], bytes] = {}
 
 
 def template_code(kind: str, text: str, make: Callable[[], Any]) -> Any:
-    """The result of `make`, which Jinja2 makes of a text; `kind` is its kind. It is kept if a shipped file has the
-    text."""
+    """The result of `make` for a text of Jinja2; `kind` is its kind. It is kept if a shipped file has the text."""
     if not enabled:
         return make()
     if code := _codes().get((kind, text)):

@@ -124,8 +124,7 @@ class Kind(Struct, frozen=True):
             raise
 
     def _version(self, database: sqlite3.Connection, path: Path) -> int:
-        """The version of the file, 0 if it is empty. Raises the kind's error for another program, version or other
-        tables."""
+        """The version of the file, 0 if it is empty. Raises the kind's error for a file of another form."""
         # One statement, because another process may be creating the tables.
         version, application, empty = database.execute(
             "SELECT user_version, application_id, NOT EXISTS (SELECT 1 FROM sqlite_master)"

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TOGETHER_S = 2.0
-"""A SIGTERM or SIGHUP within this time after another signal is the same request, because the end of a session sends
-several. Each Ctrl-C counts."""
+"""A SIGTERM or SIGHUP within this time after another signal is the same request. Each Ctrl-C counts."""
 LEFT_BEHIND = "rigwright-host"
 """The beginning of the names of threads that work on a host."""
 

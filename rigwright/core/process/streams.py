@@ -21,8 +21,7 @@ _NO_READER = (errno.EPIPE, errno.EIO, errno.EBADF)
 
 
 class SafeStream:
-    """A text stream whose writes never fail. What follows the first failure goes to /dev/null; `lost` is that
-    failure."""
+    """A text stream whose writes never fail: after the first failure (`lost`) it writes to /dev/null."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

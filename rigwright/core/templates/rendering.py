@@ -30,8 +30,7 @@ Jinja2 made of a template with too many blocks or brackets inside each other."""
 
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
-    """A sandboxed and strict Jinja2 environment. Like Ansible, it keeps the last newline and drops that after a
-    block."""
+    """A sandboxed, strict Jinja2 environment. Like Ansible it keeps the last newline and drops that after a block."""
     environment = ImmutableSandboxedEnvironment(
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False
     )

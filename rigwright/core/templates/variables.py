@@ -32,8 +32,7 @@ def require_inside(path: Path, folder: Path, where: str) -> None:
 
 
 def render_file(path: Path, values: Mapping[str, Any], closed: str = "") -> str | Secret:
-    """Renders a template file with the values; `closed` as for `settled`. Raises InputError with the line in the
-    template."""
+    """Renders a template file; `closed` as for `settled`. Raises InputError with the line in the template."""
     from rigwright.core.templates.rendering import names, needs_secret, render_text
 
     text = yaml_source.text(path, str(path))
