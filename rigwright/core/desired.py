@@ -182,8 +182,8 @@ class Reboot(Struct, frozen=True):
     """How a host is rebooted.
 
     `trial`: None: a new boot is tried once if the host's GRUB can do that; True: a host whose GRUB cannot is refused;
-    False: no boot is tried. `confirm_within_s`: the seconds from the start of systemd within which rigwright must find a
-    tried boot healthy; otherwise the host goes back.
+    False: no boot is tried. `confirm_within_s`: rigwright must find a tried boot healthy within so many seconds from the
+    start of systemd; otherwise the host goes back.
     """
 
     trial: bool | None = None
@@ -213,7 +213,7 @@ class Ulimits(Struct, frozen=True):
 
 
 class Hugepages(Struct, frozen=True):
-    """`count`: reserved huge pages of 2 MiB on x86-64. `transparent`: the kernel's own use of them. None: left alone."""
+    """`count`: reserved huge pages of 2 MiB on x86-64. `transparent`: the kernel's own use. None: left alone."""
 
     count: int | None = None
     transparent: Literal["always", "madvise", "never"] | None = None
@@ -229,8 +229,8 @@ class Desired(Struct, frozen=True):
     """The variables of rigwright that the inventory sets for one host; None for a variable that is not set.
 
     A parameter of an operation or check with the name of a field gets the field's value, unless the task sets it. `rig`
-    is the name of a machine in the catalogue; a parameter `rig` gets that machine, and the defaults of `slots` (positions
-    by bus id) and `expected_gpus` come from it. `of_features`: the variables that features declare, by name.
+    is the name of a machine in the catalogue; a parameter `rig` gets that machine, and `slots` (positions by bus id) and
+    `expected_gpus` have their defaults from it. `of_features`: the variables that features declare, by name.
     """
 
     rig: str | None = None
