@@ -182,7 +182,7 @@ class Reboot(Struct, frozen=True):
     """How a host is rebooted.
 
     `trial`: None: a new boot is tried once if the host's GRUB can do that; True: a host whose GRUB cannot is refused;
-    False: no boot is tried. `confirm_within_s`: rigwright must find a tried boot healthy within so many seconds from the
+    False: no boot is tried. `confirm_within_s`: a tried boot must be healthy within so many seconds from the
     start of systemd; otherwise the host goes back.
     """
 
@@ -229,7 +229,7 @@ class Desired(Struct, frozen=True):
     """The variables of rigwright that the inventory sets for one host; None for a variable that is not set.
 
     A parameter of an operation or check with the name of a field gets the field's value, unless the task sets it. `rig`
-    is the name of a machine in the catalogue; a parameter `rig` gets that machine, and `slots` (positions by bus id) and
+    is the name of a machine in the catalogue; a parameter `rig` gets it, and `slots` (positions by bus id) and
     `expected_gpus` have their defaults from it. `of_features`: the variables that features declare, by name.
     """
 
