@@ -48,7 +48,7 @@ def test_upward_import_is_found(tmp_path: Path, file: str, text: str, found: str
     for name in (name for names in floors.RIGWRIGHT.floors for name in names):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
-    for name in ("facts/gpu.py", "history/diff.py", "cli/init.py", file):
+    for name in ("facts/gpu.py", "history/machines.py", "cli/init.py", file):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / file).write_text(text)
