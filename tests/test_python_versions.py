@@ -39,10 +39,7 @@ def test_programs_for_hosts_are_of_the_oldest_grammar(path: Path) -> None:
     assert f"Python {OLDEST_ON_HOSTS[0]}.{OLDEST_ON_HOSTS[1]}" in page
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [("3.9", "unknown version '3.9'"), ("--quick", "unknown option '--quick'")],
-)
+@pytest.mark.parametrize(("word", "said"), [("3.9", "unknown version '3.9'"), ("--quick", "unknown option '--quick'")])
 def test_another_word_is_refused(word: str, said: str) -> None:
     done = subprocess.run([SCRIPT, word], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")

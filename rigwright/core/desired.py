@@ -47,8 +47,7 @@ class Driver(Struct, frozen=True):
         if self.source not in SOURCES and not re.fullmatch(r"/[^\s'\"]+", self.source):
             hint = did_you_mean(self.source, SOURCES)
             raise ValueError(
-                f"source '{self.source}'{hint}",
-                f"{', '.join(SOURCES)}, or a directory on the host that begins with /",
+                f"source '{self.source}'{hint}", f"{', '.join(SOURCES)}, or a directory on the host that begins with /"
             )
         if self.modules == "prebuilt" and self.source == "cuda":
             raise ValueError(

@@ -284,8 +284,7 @@ class History:
             head["error"] = json.loads(head["error"] or "null")
             head["started"], head["ended"] = (utc(head[key]).isoformat() for key in ("started", "ended"))
             ids = self._database.execute(
-                "SELECT host, name FROM outcome WHERE run = ? ORDER BY name, address",
-                (run,),
+                "SELECT host, name FROM outcome WHERE run = ? ORDER BY name, address", (run,)
             ).fetchall()
             return {**head, "hosts": {name: self._outcome(run, host) for host, name in ids}}
 

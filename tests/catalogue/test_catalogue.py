@@ -161,8 +161,7 @@ def test_the_end_of_a_branch(branch: str, eol: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("toolkit", "driver"),
-    [("13.2", "595.45.04"), ("13.3", "610.43.02"), ("13.4", "615.71.09"), ("13.5", "620.70.06")],
+    ("toolkit", "driver"), [("13.2", "595.45.04"), ("13.3", "610.43.02"), ("13.4", "615.71.09"), ("13.5", "620.70.06")]
 )
 def test_the_driver_of_a_toolkit(toolkit: str, driver: str) -> None:
     known = catalogue.toolkits()[toolkit]

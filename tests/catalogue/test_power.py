@@ -400,10 +400,7 @@ def test_watts_without_a_position_are_of_every_gpu_of_unknown_power(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        ("gpu_power_w: {PCIE-9: 100}", "unknown position 'PCIE-9'"),
-        ("gpu_power_w: {PCIE-1: 9}", "gpu_power_w 9"),
-    ],
+    [("gpu_power_w: {PCIE-9: 100}", "unknown position 'PCIE-9'"), ("gpu_power_w: {PCIE-1: 9}", "gpu_power_w 9")],
 )
 def test_a_wrong_power_in_the_file_is_named(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import pkgutil
 import re
@@ -51,10 +50,6 @@ def test_many_threads_use_it_first_at_the_same_moment() -> None:
     for thread in threads:
         thread.join()
     assert found == [True] * 16
-
-
-def test_a_copy_is_one_too() -> None:
-    assert copy.deepcopy(lazy_re.compile("a+")).fullmatch("aaa")
 
 
 def test_every_pattern_of_every_module_compiles() -> None:

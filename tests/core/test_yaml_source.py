@@ -53,10 +53,6 @@ def test_values(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "found"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "the key 'a' a second time (first in line 1)"),
-        ("a:\n  b: 1\n  c: 2\n  b: 3\n", 4, "the key 'b' a second time (first in line 2)"),
-        ("a:\n\tb: 1\n", 2, "a tab"),
-        ("a:\n  - b\n\t- c\n", 3, "a tab"),
         ("a: [1,\nb: 2\n", 2, "did not find"),
         ("a: 'x\n", 1, "unexpected end of stream"),
         ("a: b: c\n", 1, "mapping values are not allowed"),
@@ -72,6 +68,27 @@ def test_what_is_no_yaml(text: str, line: int, found: str) -> None:
     assert abs(int(error.where.partition(":")[2]) - line) <= 1
     assert found in error.found
     assert error.expected
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "found"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "the key 'a' a second time (first in line 1)"),
+        ("a:\n  b: 1\n  c: 2\n  b: 3\n", 4, "the key 'b' a second time (first in line 2)"),
+        ("a:\n\tb: 1\n", 2, "a tab"),
+        ("a:\n  - b\n\t- c\n", 3, "a tab"),
+        ("x:\n  y: !vault z\n", 2, "the tag !vault, which rigwright cannot read"),
+        ("a: 1\nb: !include x\n", 2, "the tag !include"),
+        ("a: 1\nb: !!python/object/apply:os.system x\n", 2, "the tag !!python/object/apply:os.system"),
+        ("base: &base {a: 1}\nmore:\n  <<: *base\n", 3, "the merge key <<"),
+        ("? [a, b]\n: c\n", 1, "a key that is a list or a mapping"),
+    ],
+)
+def test_what_rigwright_refuses_is_named_by_its_very_line(text: str, line: int, found: str) -> None:
+    error = refused(text)
+    assert error.where == f"x.yml:{line}"
+    assert error.found.startswith(found)
+    assert ("into a variable of the inventory" in error.fix) == ("!vault" in text)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +109,6 @@ def test_a_key_that_yaml_reads_as_no_text(key: str, read_as: str) -> None:
     assert error.where == "x.yml:2"
     assert error.found == f"the key {read_as}, which YAML reads as no text"
     assert error.expected == f"'{key}' in quotes"
-
-
-def test_a_key_that_is_a_list() -> None:
-    """The message shows the key as in the file, not in the parser's form."""
-    error = refused("? [a, b]\n: c\n")
-    assert error.where == "x.yml:1"
-    assert "Node(" not in str(error)
 
 
 def test_a_file(tmp_path: Path) -> None:

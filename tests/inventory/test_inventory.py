@@ -82,19 +82,30 @@ def test_addresses_and_places(fleet: Inventory, tmp_path: Path) -> None:
     assert fleet.hosts["v100-02"].variables["inventory_hostname"] == "v100-02"
 
 
-def test_a_group_written_twice_is_one(tmp_path: Path) -> None:
-    found = read(
-        written(tmp_path, hosts="a:\n  hosts: {x: {one: 1}}\nb:\n  children: {a: {hosts: {y: }, vars: {two: 2}}}\n")
-    )
-    assert found.groups["a"] == ("x", "y")
-    assert found.hosts["x"].variables["one"] == 1
-    assert found.hosts["x"].variables["two"] == 2
+HOSTS = "gpu: {hosts: {x: }}\n"
 
 
-def test_several_files_are_one_inventory(tmp_path: Path) -> None:
-    found = read(written(tmp_path, a="gpu: {hosts: {x: }}\n", b="gpu: {hosts: {y: }, vars: {z: 1}}\n"))
-    assert found.groups["gpu"] == ("x", "y")
-    assert found.hosts["x"].variables["z"] == 1
+@pytest.mark.parametrize(
+    ("files", "variables"),
+    [
+        ({"hosts": "a:\n  hosts: {x: {one: 1}}\nb:\n  children: {a: {hosts: {y: }, vars: {two: 2}}}\n"}, {"one": 1, "two": 2}),
+        ({"a": HOSTS, "b": "gpu: {hosts: {y: }, vars: {z: 1}}\n"}, {"z": 1}),
+        ({"hosts": "b: {hosts: {x: }, vars: {who: b}}\na: {hosts: {x: }, vars: {who: a}}\n"}, {"who": "b"}),
+        ({"hosts": "z: {hosts: {x: }, vars: {who: z}}\nb: {children: {a: {hosts: {x: }, vars: {who: a}}}}\n"}, {"who": "a"}),
+        ({"hosts": "all: {hosts: {x: }}\n", "group_vars__ungrouped": "who: ungrouped\n"}, {"who": "ungrouped"}),
+        ({"hosts": HOSTS, "host_vars__x": "# later\n"}, {}),
+        ({"hosts": HOSTS, "rigs__mine": "title: Mine\n"}, {}),
+    ],
+    ids=[
+        "a group written twice is one", "several files are one inventory", "of two groups beside each other the later name wins",
+        "a deeper group wins over a later name", "hosts without a group", "an empty file", "own rigs are no inventory",
+    ],
+)  # fmt: skip
+def test_variables_of_a_host(tmp_path: Path, files: dict[str, str], variables: dict[str, object]) -> None:
+    found = read(written(tmp_path, **files))
+    kept = {"inventory_hostname", "inventory_hostname_short", "group_names"}
+    assert {name: value for name, value in found.hosts["x"].variables.items() if name not in kept} == variables
+    assert next(iter(found.groups["all"])) == "x"
 
 
 def test_one_file_as_the_inventory(tmp_path: Path) -> None:
@@ -132,21 +143,6 @@ def test_nearer_wins(tmp_path: Path) -> None:
     assert seen == ["all", "gpu", "v100", "group_vars/all", "group_vars/gpu", "group_vars/v100", "host", "host_vars"]
 
 
-def test_of_two_groups_beside_each_other_the_later_name_wins(tmp_path: Path) -> None:
-    text = "b: {hosts: {x: }, vars: {who: b}}\na: {hosts: {x: }, vars: {who: a}}\n"
-    assert read(written(tmp_path, hosts=text)).hosts["x"].variables["who"] == "b"
-
-
-def test_a_deeper_group_wins_over_a_later_name(tmp_path: Path) -> None:
-    text = "z: {hosts: {x: }, vars: {who: z}}\nb: {children: {a: {hosts: {x: }, vars: {who: a}}}}\n"
-    assert read(written(tmp_path, hosts=text)).hosts["x"].variables["who"] == "a"
-
-
-def test_variables_of_hosts_without_a_group(tmp_path: Path) -> None:
-    found = read(written(tmp_path, hosts="all: {hosts: {x: }}\n", group_vars__ungrouped="who: ungrouped\n"))
-    assert found.hosts["x"].variables["who"] == "ungrouped"
-
-
 def test_group_vars_as_a_directory(tmp_path: Path) -> None:
     """Its files are read in the order of their names, with any extension, as Ansible does."""
     written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__gpu__10="a: 1\nb: 1\n", group_vars__gpu__20="b: 2\n")
@@ -163,11 +159,6 @@ def test_group_vars_without_an_ending(tmp_path: Path) -> None:
     written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__other="")
     (tmp_path / "group_vars" / "gpu").write_text("a: 1\n")
     assert read(tmp_path).hosts["x"].variables["a"] == 1
-
-
-def test_an_empty_file_of_variables(tmp_path: Path) -> None:
-    written(tmp_path, hosts="gpu: {hosts: {x: }}\n", host_vars__x="# later\n")
-    assert "later" not in read(tmp_path).hosts["x"].variables
 
 
 def test_a_template_in_a_variable_of_another_host(tmp_path: Path) -> None:
@@ -342,13 +333,6 @@ def test_a_range_that_is_none(tmp_path: Path, pattern: str) -> None:
     assert pattern in error.found
 
 
-def test_groups_in_a_circle(tmp_path: Path) -> None:
-    text = "a: {children: {b: }, hosts: {x: }}\nb: {children: {a: }}\n"
-    error = refused(written(tmp_path, hosts=text))
-    assert "hold each other" in error.found
-    assert "hosts.yml" in error.where
-
-
 def test_variables_that_are_no_mapping(tmp_path: Path) -> None:
     error = refused(written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__gpu="- a\n"))
     assert error.where == f"{tmp_path}/group_vars/gpu.yml"
@@ -437,10 +421,6 @@ def test_a_directory_with_only_an_ini_file_says_how_it_is_read(tmp_path: Path) -
     (tmp_path / "hosts.ini").write_text("[gpu]\nx\n")
     assert f"--inventory {tmp_path}/hosts.ini" in refused(tmp_path).fix
     assert list(read(tmp_path / "hosts.ini").hosts) == ["x"]
-
-
-def test_own_rigs_beside_the_inventory_are_no_inventory(tmp_path: Path) -> None:
-    assert list(read(written(tmp_path, hosts="gpu: {hosts: {x: }}\n", rigs__mine="title: Mine\n")).hosts) == ["x"]
 
 
 def test_a_circle_of_groups_without_hosts(tmp_path: Path) -> None:
