@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 from typing import Any
 
 from msgspec import Struct, field
@@ -82,7 +83,6 @@ class Declared(Struct):
             where = self.groups[parents[0]].children["all"]
             problem = f"the group {parents[0]} holds `all`, which holds every group"
             raise InputError(where, problem, "groups without a cycle")
-        self._require_no_cycle()
         for name, group in self.groups.items():
             if name != "all" and not group.parents:
                 self.child("all", name, "")
@@ -99,22 +99,6 @@ class Declared(Struct):
             for host in group.hosts:
                 self._direct.setdefault(host, []).append(group.name)
 
-    def _require_no_cycle(self) -> None:
-        """Raises InputError for groups that contain each other, at the line that completed the cycle."""
-        left = {name: len(group.children) for name, group in self.groups.items()}
-        waiting = [name for name, number in left.items() if not number]
-        while waiting:
-            for parent in self.groups[waiting.pop()].parents:
-                left[parent] -= 1
-                if not left[parent]:
-                    waiting.append(parent)
-        way = [next((name for name, number in left.items() if number), "")]
-        while way[0]:
-            following = next(child for child in self.groups[way[-1]].children if left[child])
-            if following in way:
-                self._report_cycle(way[way.index(following) :])
-            way.append(following)
-
     def _report_cycle(self, names: list[str]) -> None:
         """Raises InputError for a cycle. `names`: its groups, each of which holds the next, and the last the first."""
         pairs = list(zip(names, [*names[1:], names[0]], strict=True))
@@ -127,20 +111,19 @@ class Declared(Struct):
         )
 
     def _settled_depths(self) -> dict[str, int]:
-        """The length of the longest path from `all` down to each group. Raises InputError above 100."""
-        left = {name: len(group.parents) for name, group in self.groups.items()}
-        depths = {"all": 0}
-        waiting = ["all"]
-        while waiting:
-            name = waiting.pop()
-            for child in self.groups[name].children:
-                depths[child] = max(depths.get(child, 0), depths[name] + 1)
-                if depths[child] > DEEPEST:
+        """The length of the longest path from `all` to each group. Raises InputError for a cycle, and above DEEPEST."""
+        depths: dict[str, int] = {}
+        try:
+            for name in graphlib.TopologicalSorter(
+                {name: group.parents for name, group in self.groups.items()}
+            ).static_order():
+                parent = max(self.groups[name].parents, key=depths.__getitem__, default="")
+                depths[name] = depths[parent] + 1 if parent else 0
+                if depths[name] > DEEPEST:
                     found = f"more than {DEEPEST} groups inside each other"
-                    raise InputError(self.groups[name].children[child], found, "groups that are nested less deep")
-                left[child] -= 1
-                if not left[child]:
-                    waiting.append(child)
+                    raise InputError(self.groups[parent].children[name], found, "groups that are nested less deep")
+        except graphlib.CycleError as error:
+            self._report_cycle(error.args[1][:-1])
         return depths
 
     def groups_of(self, host: str) -> list[str]:
