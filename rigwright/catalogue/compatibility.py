@@ -172,22 +172,18 @@ def check_branch(gpus: Mapping[str, Card], branch: str) -> None:
         if not runs(card, int(branch)) or not flavours_at(branch, card.module_flavours):
             common = fit(gpus)
             names = common.branches
+            kind = " or ".join(card.module_flavours)
+            other = "open" if kind == "proprietary" else "proprietary"
+            no_module = f": {branch} has only the {other} kernel module, and this GPU runs on the {kind} one"
+            lacks = "" if flavours_at(branch, card.module_flavours) else no_module
             listed = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
             spans = dict.fromkeys(_span(other.label, other) for other in gpus.values())
             raise HostError(
                 "driver.branch",
-                f"branch {branch} does not support the {card.label}{f' at {where}' if where else ''}{_lacks_module(branch, card)}",
+                f"branch {branch} does not support the {card.label}{f' at {where}' if where else ''}{lacks}",
                 f"a branch that all GPUs run, {listed} ({'; '.join(spans)})",
                 f"driver: {{branch: '{common.recommended}'}}",
             )
-
-
-def _lacks_module(branch: str, card: Card) -> str:
-    """The reason for a branch without the kernel module of a GPU; "" when the branch has it."""
-    if flavours_at(branch, card.module_flavours):
-        return ""
-    kind = " or ".join(card.module_flavours)
-    return f": {branch} has only the {'open' if kind == 'proprietary' else 'proprietary'} kernel module, and this GPU runs on the {kind} one"
 
 
 def check_cuda(gpus: Mapping[str, Card], toolkit: str) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
-from rigwright.catalogue.releases import PublishedRelease, published_drivers
+from rigwright.catalogue.releases import published_drivers
 from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
 from rigwright.core.schema import Branch as BranchName
@@ -117,19 +117,16 @@ def branches() -> Mapping[str, Branch]:
     published = published_drivers()
     described: dict[str, Branch] = {str(name): branch for name, branch in driver_table().branches.items()}
     newest = max(described)
-    described |= {name: _undescribed(entries) for name, entries in published.items() if name > newest}
+    for name, entries in published.items():
+        if name > newest:
+            kinds: list[Kind] = [entry.kind for entry in entries.values() if entry.kind]
+            described[name] = Branch(None, None, kinds[0] if kinds else "unknown", tuple(entries))
     return {
         name: replace(
             branch, name=name, versions=tuple(sorted({*branch.versions, *published.get(name, ())}, key=numbers))
         )
         for name, branch in sorted(described.items())
     }
-
-
-def _undescribed(releases: Mapping[str, PublishedRelease]) -> Branch:
-    """A branch of which only the releases are known, and the kind if releases.json says it."""
-    kinds: list[Kind] = [entry.kind for entry in releases.values() if entry.kind]
-    return Branch(None, None, kinds[0] if kinds else "unknown", tuple(releases))
 
 
 def toolkits() -> Mapping[str, Toolkit]:

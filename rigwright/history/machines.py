@@ -7,7 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
@@ -23,6 +23,7 @@ TABLES = (
 """`host` has a row for each machine, with the name and address that it had last. `place` has all that it had, and
 whether a finding has told that the machine is new under that name."""
 
+K = TypeVar("K")
 CHECK = "history.machine"
 """The name of the check whose finding tells of a machine that is new under its name."""
 
@@ -88,28 +89,18 @@ class RecordedMachines(Struct, frozen=True, dict=True):
     @cached_property
     def _at(self) -> dict[tuple[str, str], list[RecordedMachine]]:
         """The machines by their last name and address."""
-        found: dict[tuple[str, str], list[RecordedMachine]] = defaultdict(list)
-        for machine in self.machines:
-            found[machine.name, machine.address].append(machine)
-        return dict(found)
+        return _grouped(((machine.name, machine.address), machine) for machine in self.machines)
 
     @cached_property
     def _with(self) -> dict[tuple[str, str, str], list[RecordedMachine]]:
         """The machines by the keys of their identities."""
-        found: dict[tuple[str, str, str], list[RecordedMachine]] = defaultdict(list)
-        for machine in self.machines:
-            for key in machine.identity.keys:
-                found[key].append(machine)
-        return dict(found)
+        return _grouped((key, machine) for machine in self.machines for key in machine.identity.keys)
 
     @cached_property
     def _named(self) -> dict[str, list[RecordedMachine]]:
         """The machines by every name that they had."""
-        found: dict[str, list[RecordedMachine]] = defaultdict(list)
-        for machine in self.machines:
-            for name in dict.fromkeys(place.name for place in machine.places):
-                found[name].append(machine)
-        return dict(found)
+        names = ((machine, dict.fromkeys(place.name for place in machine.places)) for machine in self.machines)
+        return _grouped((name, machine) for machine, own in names for name in own)
 
     def match(
         self, name: str, address: str, identity: MachineIdentity, simulated: bool, *, own_only: bool = False,
@@ -160,6 +151,13 @@ class RecordedMachines(Struct, frozen=True, dict=True):
 
 def _has_finding(machine: RecordedMachine | None, name: str) -> bool:
     return machine is not None and any(place.told for place in machine.at(name))
+
+
+def _grouped(pairs: Iterable[tuple[K, RecordedMachine]]) -> dict[K, list[RecordedMachine]]:
+    groups: dict[K, list[RecordedMachine]] = {}
+    for key, machine in pairs:
+        groups.setdefault(key, []).append(machine)
+    return groups
 
 
 def _latest(machines: Collection[RecordedMachine]) -> RecordedMachine | None:

@@ -69,17 +69,12 @@ def declare(file: Path, declared: Declared, tags: Tags) -> None:
     if file.suffix == ".toml":
         fix = f"ansible-inventory -i {file} --list --yaml --export"
         raise InputError(str(file), "an inventory in TOML", "an inventory in YAML or INI", fix)
-    if not file.suffix and _is_yaml(content):
+    lines = (line.strip() for line in content.splitlines())
+    first = next((line for line in lines if line and line[0] not in "#;"), "")
+    if not file.suffix and re.match(r"---|\{|[^\[\s][^\s=]*:(\s|$)", first):
         yaml.declare(loads(content, str(file), tags), str(file), declared)
     else:
         ini.declare(content, str(file), declared)
-
-
-def _is_yaml(content: str) -> bool:
-    """Whether a text is YAML: its first line that is not empty or a comment begins with `---`, `{` or `NAME:`."""
-    lines = (line.strip() for line in content.splitlines())
-    first = next((line for line in lines if line and line[0] not in "#;"), "")
-    return bool(re.match(r"---|\{|[^\[\s][^\s=]*:(\s|$)", first))
 
 
 class VaultFile(Struct, frozen=True):

@@ -138,12 +138,8 @@ class Inventory(Struct, frozen=True):
     def only(self) -> Host:
         """The only host of the inventory. Raises UsageError if the inventory does not have exactly one host."""
         if len(self.hosts) != 1:
-            raise UsageError(
-                "--host",
-                f"is missing, and {self.path} has {len(self.hosts)} hosts",
-                "which ones are meant",
-                self._todo(),
-            )
+            found = f"is missing, and {self.path} has {len(self.hosts)} hosts"
+            raise UsageError("--host", found, "which ones are meant", self._todo())
         return _ready(next(iter(self.hosts.values())))
 
     def _matching(self, part: str, pattern: str) -> list[str]:
@@ -203,8 +199,7 @@ class Inventory(Struct, frozen=True):
         names = list(self.hosts)
         if not names:
             return f"{self.path} declares no host; invoke init adds one"
-        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        return f"{self.path} has: {shown}; `all` means every one"
+        return f"{self.path} has: {', '.join(names[:8])}{', ...' * (len(names) > 8)}; `all` means every one"
 
 
 _REFUSED = "ansible_ssh_common_args ansible_ssh_extra_args ansible_ssh_args ansible_password ansible_ssh_pass".split()
@@ -240,7 +235,11 @@ def _ready(host: Host) -> Host:
     for name in _REFUSED:
         if name in variables:
             problem = f"{name}, which rigwright does not use"
-            fix = f"{_in_ssh_config(host, str(variables[name]))}take {name} out"
+            jump = re.search(r"(?:-J *|ProxyJump[ =])['\"]?([\w.@:,\[\]-]+)", str(variables[name]))
+            line = (
+                f"printf 'Host %s\\n  ProxyJump %s\\n' {host.address} {jump[1]} >> ~/.ssh/config; then " if jump else ""
+            )
+            fix = f"{line}take {name} out"
             raise InputError(host.origin(name), problem, "an ssh key; options in ~/.ssh/config, which is read", fix)
     for name in _PASSWORDS:
         if name in variables:
@@ -248,12 +247,6 @@ def _ready(host: Host) -> Host:
     _require_connection(host)
     _require_root(host)
     return host
-
-
-def _in_ssh_config(host: Host, options: str) -> str:
-    """The command that writes a gateway in options of ssh to ~/.ssh/config, and `; then `; "" without a gateway."""
-    jump = re.search(r"(?:-J *|ProxyJump[ =])['\"]?([\w.@:,\[\]-]+)", options)
-    return f"printf 'Host %s\\n  ProxyJump %s\\n' {host.address} {jump[1]} >> ~/.ssh/config; then " if jump else ""
 
 
 _CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "local")
