@@ -131,16 +131,3 @@ def test_a_table_that_is_damaged_or_missing(tmp_path: Path, table: Path) -> None
     table.write_text("# read 2026-11-22\nproduct\n", encoding="utf-8")
     damaged = _run(table, feed)
     assert (damaged.returncode, "releases.csv:2: the row 'product'" in damaged.stderr) == (1, True)
-
-
-def test_the_help_names_the_files_and_the_addresses() -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "catalogue-update", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0
-    for words in (releases.DRIVER_FEED, "releases.json", "--check", "--skip", "exit code", "advisories.yml"):
-        assert words in done.stdout

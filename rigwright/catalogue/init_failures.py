@@ -34,7 +34,7 @@ def _table() -> _Table:
     """Raises InputError for a code that is no hexadecimal number and for a row without a source."""
     source = document(loader.FOLDER / "init_failures.yml")
     for rows in ("stages", "statuses"):
-        loader.rows_sourced(source, rows)
+        loader.require_row_sources(source, rows)
         for code in source[rows]:
             if not re.fullmatch(r"0x[0-9a-f]{2,8}", code):
                 raise InputError(source[rows].where(code), f"'{code}' is no code", 'in quotes and lower case: "0x0f"')

@@ -30,7 +30,7 @@ def document(path: Path) -> YamlMapping:
 def table(file: str, table_type: type[T], rows: str) -> T:
     """The Struct of a file with many rows; `rows` is their key. Raises InputError also for a row's key without a source."""
     source = document(FOLDER / file)
-    rows_sourced(source, rows)
+    require_row_sources(source, rows)
     return whole(source, table_type)
 
 
@@ -49,7 +49,7 @@ def record(path: Path, row_type: type[T], base: YamlMapping | None = None) -> T:
     merged = own if base is None else _over(base, own)
     known = set(row_type.__struct_fields__)
     only_keys(own, known - {"key"}, "key")
-    sourced(merged, known)
+    require_sources(merged, known)
     return replace(whole(merged, row_type), key=path.stem)
 
 
@@ -65,7 +65,7 @@ def _over(base: YamlMapping, own: YamlMapping) -> YamlMapping:
     return merged
 
 
-def sourced(mapping: YamlMapping, known: set[str]) -> None:
+def require_sources(mapping: YamlMapping, known: set[str]) -> None:
     """Raises InputError for a key with a number but without a source, and for a source of an unknown key."""
     sources = mapping.get("sources")
     if not isinstance(sources, YamlMapping):
@@ -80,7 +80,7 @@ def sourced(mapping: YamlMapping, known: set[str]) -> None:
             raise misspelt(sources.where(key), f"a source of '{key}', which is no key here", key, sorted(known))
 
 
-def rows_sourced(mapping: YamlMapping, table: str) -> None:
+def require_row_sources(mapping: YamlMapping, table: str) -> None:
     """Raises InputError if a file with rows has no `sources` or no table, or if a key of a row is not in `sources`."""
     sources = mapping.get("sources")
     rows = mapping.get(table)

@@ -101,7 +101,7 @@ class History:
         ended = max(started, run_rows.epoch(document.get("ended"), now))
         oldest = ended - run_rows.kept_days() * 86400
         with self._writing() as database:
-            run_rows.run(database, document, started, ended)
+            run_rows.write_run(database, document, started, ended)
             run_rows.prune(database, ended, oldest, ended - gpu_readings.KEPT_DAYS * 86400)
             gpu_readings.prune(database, ended)
         with HISTORY.named(self.path):

@@ -44,7 +44,7 @@ def epoch(text: object, otherwise: float) -> float:
     return datetime.datetime.fromisoformat(text).timestamp() if isinstance(text, str) and text else otherwise
 
 
-def run(database: sqlite3.Connection, document: Mapping[str, Any], started: float, ended: float) -> None:
+def write_run(database: sqlite3.Connection, document: Mapping[str, Any], started: float, ended: float) -> None:
     """Writes a run and the results of its hosts. Replaces a run with the same id."""
     id = str(document["run"])
     database.execute("DELETE FROM run WHERE id = ?", (id,))

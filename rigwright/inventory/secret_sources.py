@@ -67,7 +67,7 @@ class FirstLine(Source, frozen=True):
     argv: tuple[str, ...]
 
     def read(self, where: str) -> str:
-        return output(self.argv, where).split("\n", 1)[0].rstrip("\r")
+        return command_output(self.argv, where).split("\n", 1)[0].rstrip("\r")
 
 
 def read_private(path: str, where: str) -> str:
@@ -92,7 +92,7 @@ def read_private(path: str, where: str) -> str:
         raise InputError(where, found, "a readable text file") from None
 
 
-def output(argv: tuple[str, ...], where: str) -> str:
+def command_output(argv: tuple[str, ...], where: str) -> str:
     """The first 64 KiB that a command prints. Raises InputError when it fails or takes over COMMAND_S."""
     import subprocess
 

@@ -13,7 +13,7 @@ from rigwright.core import lazy_re
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
-from rigwright.inventory.secret_sources import PASSWORD_FIX, Source, output, read_once, read_private
+from rigwright.inventory.secret_sources import PASSWORD_FIX, Source, command_output, read_once, read_private
 
 INSTALL = ".venv/bin/pip install 'rigwright[vault]', or ansible-core"
 _importing = threading.Lock()
@@ -59,7 +59,7 @@ class Password(Source, frozen=True):
     def read(self, where: str) -> str:
         """The password. Raises InputError."""
         is_program = os.path.isfile(self.file) and os.access(self.file, os.X_OK)
-        text = output((os.path.abspath(self.file),), where) if is_program else read_private(self.file, where)
+        text = command_output((os.path.abspath(self.file),), where) if is_program else read_private(self.file, where)
         return text.strip()
 
 

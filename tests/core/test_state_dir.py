@@ -72,7 +72,7 @@ def test_a_link_in_the_callers_folder_leads_root_nowhere(
         other.write_text("not hers" if target == "a file" else "")
     before = other.read_text() if other.exists() else None
     path = state_dir.place("rollouts.sqlite" if leave is _rollout else "history.sqlite")
-    state_dir.made(path.parent)
+    state_dir.make_folders(path.parent)
     path.symlink_to(other)
     with pytest.raises(RigwrightError) as caught:
         leave()

@@ -90,12 +90,12 @@ class Kind(Struct, frozen=True):
             if not write and not path.exists():
                 raise self.error(str(path), *self.missing)
             if write:  # the file and its folders are for the owner only; under sudo, that is the user who called it
-                fresh = state_dir.made(path.parent)
+                fresh = state_dir.make_folders(path.parent)
                 if not path.exists():
                     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
                     fresh.append(path)
                 if not given:
-                    state_dir.give(*fresh)
+                    state_dir.give_to_caller(*fresh)
             database = _opened(path, "rw" if write or os.access(path, os.W_OK) else "ro")
             try:
                 if self._version(database, path) == 0:

@@ -40,14 +40,14 @@ def caller() -> pwd.struct_passwd | None:
     return None
 
 
-def give(*paths: Path) -> None:
+def give_to_caller(*paths: Path) -> None:
     """Makes the user who called sudo the owner of the paths; does nothing without sudo. Raises OSError."""
     if owner := caller():
         for path in paths:
             os.chown(path, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
 
 
-def made(folder: Path) -> list[Path]:
+def make_folders(folder: Path) -> list[Path]:
     """Creates a folder and its parents with mode 0700; returns the folders that it created. Raises OSError."""
     fresh = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(fresh):
@@ -57,6 +57,6 @@ def made(folder: Path) -> list[Path]:
 
 def write(path: Path, text: str, *, lasting: bool) -> None:
     """Writes a private file atomically; `lasting` as in `atomic.replace`. Raises OSError."""
-    fresh = [*made(path.parent), *([path] if path.is_symlink() or not path.exists() else [])]
+    fresh = [*make_folders(path.parent), *([path] if path.is_symlink() or not path.exists() else [])]
     atomic.replace(path, text.encode("utf-8"), private=True, lasting=lasting)
-    give(*fresh)
+    give_to_caller(*fresh)
