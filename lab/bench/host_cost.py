@@ -79,4 +79,4 @@ def _shown(command: Command) -> str:
 
 if __name__ == "__main__":
     same_again = " ".join(["provision", str(CHECKOUT / sys.argv[2]), str(INVENTORY.resolve())])
-    print(json.dumps(table(sys.argv[1], read_ahead.recorded(sys.argv[1], same_again))))
+    print(json.dumps(table(sys.argv[1], read_ahead.recorded_commands(sys.argv[1], same_again))))

@@ -294,7 +294,7 @@ def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str
 
     if command.options.executor or slice_command.here or len(hosts) > read_ahead.MOST_HOSTS:
         return {}
-    known = {host.name: read_ahead.recorded(host.name, _same_again(command)) for host in hosts}
+    known = {host.name: read_ahead.recorded_commands(host.name, _same_again(command)) for host in hosts}
     begun: dict[str, Transport] = {}
     for host in hosts:
         if commands := known[host.name]:

@@ -36,7 +36,7 @@ MOST_COMMANDS = 400
 MOST_BYTES = 1 << 20
 
 
-def recorded(host: str, command: str) -> tuple[Command, ...]:
+def recorded_commands(host: str, command: str) -> tuple[Command, ...]:
     """The commands with which the last run of a command read this host; () without a record that can be trusted.
 
     `command`: its name and all that makes it another one, such as the playbook: `provision playbooks/provision.yml`.
@@ -58,7 +58,7 @@ def record(host: str, command: str, commands: Sequence[Command]) -> None:
     """Records the commands that a run read this host with, where they are other ones than before. A failure is no
     error: nothing is read ahead then."""
     kept = tuple(each for each in dict.fromkeys(commands) if not _has_secret(each))[:MOST_COMMANDS]
-    if kept == recorded(host, command):
+    if kept == recorded_commands(host, command):
         return
     rows = [
         [list(each.argv), base64.b64encode(each.stdin).decode(), each.timeout_s, each.reads, each.cache_key]

@@ -35,7 +35,7 @@ def require_run(to: str, host: str) -> None:
         raise UsageError("--to", f"{to!r} is no id of a run", f"an id such as {run_ids.EXAMPLE}, or its beginning", fix)
 
 
-def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
+def with_aim(bound: BoundPlaybook, to: str) -> BoundPlaybook:
     """The playbook with the run before which its steps go back; "" is the last run of each host.
 
     The run that goes back may be that run itself. Raises UsageError for a text that names no folder of a run.
@@ -44,11 +44,11 @@ def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
         fix = "invoke rollback --host NAME --list"
         raise UsageError("--to", f"{to!r} is no id of a run", f"an id such as {run_ids.EXAMPLE}", fix)
 
-    def with_aim(step: Step) -> Step:
+    def step_with_aim(step: Step) -> Step:
         takes_it = "to" in inspect.signature(step.function).parameters
         return replace(step, parameters={**step.parameters, "to": to}) if takes_it else step
 
-    return replace(bound, steps=tuple(map(with_aim, bound.steps)))
+    return replace(bound, steps=tuple(map(step_with_aim, bound.steps)))
 
 
 def at_work(tried: run_record.Run) -> str:

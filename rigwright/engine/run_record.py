@@ -32,7 +32,7 @@ _DECIDED = """
 record=/var/lib/rigwright/runs/$1/record
 [ ! -e "$record/try" ] || { rm -f -- "$record/try" && sync "$record"; }
 """
-_ADOPTED = """
+_ADOPTION = """
 cd /var/lib/rigwright/runs && machine=$(sha256sum </etc/machine-id | cut -c 1-64) || exit 1
 for run; do
   printf '%s\\n' "$machine" >"./$run/record/adopted.new" && sync "./$run/record/adopted.new" &&
@@ -66,6 +66,6 @@ def decision(run: str) -> Command:
     return script(_DECIDED, run, timeout_s=30)
 
 
-def adopted(runs: Sequence[str]) -> Command:
+def adoption(runs: Sequence[str]) -> Command:
     """The command that records that these runs changed this installation, though under another machine-id."""
-    return script(_ADOPTED, *runs, timeout_s=60)
+    return script(_ADOPTION, *runs, timeout_s=60)

@@ -23,10 +23,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_next_run_of_the_command_gets_them(folder: Path) -> None:
-    assert read_ahead.recorded("a/b", "provision") == ()
+    assert read_ahead.recorded_commands("a/b", "provision") == ()
     read_ahead.record("a/b", "provision", COMMANDS)
-    assert read_ahead.recorded("a/b", "provision") == COMMANDS
-    assert read_ahead.recorded("a/b", "verify") == ()
+    assert read_ahead.recorded_commands("a/b", "provision") == COMMANDS
+    assert read_ahead.recorded_commands("a/b", "verify") == ()
     (file,) = folder.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
 
@@ -45,7 +45,7 @@ def test_a_command_with_a_secret_is_not_recorded() -> None:
         read_ahead.record("box", "plan", (command("echo", "hunter2-hunter2"), COMMANDS[0]))
     finally:
         secrets.forget()
-    assert read_ahead.recorded("box", "plan") == COMMANDS[:1]
+    assert read_ahead.recorded_commands("box", "plan") == COMMANDS[:1]
 
 
 @pytest.mark.parametrize(
@@ -58,17 +58,17 @@ def test_a_damaged_record_is_none(folder: Path, text: str) -> None:
     read_ahead.record("box", "plan", COMMANDS)
     (file,) = folder.iterdir()
     file.write_text(text.replace("RELEASE", json.loads(file.read_text())["release"]))
-    assert read_ahead.recorded("box", "plan") == ()
+    assert read_ahead.recorded_commands("box", "plan") == ()
 
 
 def test_a_record_that_another_user_could_have_written_is_none(folder: Path, tmp_path: Path) -> None:
     read_ahead.record("box", "plan", COMMANDS)
     (file,) = folder.iterdir()
     file.chmod(0o620)
-    assert read_ahead.recorded("box", "plan") == ()
+    assert read_ahead.recorded_commands("box", "plan") == ()
     file.chmod(0o600)
     moved = file.rename(tmp_path / "elsewhere")
     file.symlink_to(moved)
-    assert read_ahead.recorded("box", "plan") == ()
+    assert read_ahead.recorded_commands("box", "plan") == ()
     os.replace(moved, file)
-    assert read_ahead.recorded("box", "plan") == COMMANDS
+    assert read_ahead.recorded_commands("box", "plan") == COMMANDS

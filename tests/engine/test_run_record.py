@@ -71,14 +71,14 @@ def test_the_record_is_made_before_the_first_change_only_and_a_run_that_stopped_
 def test_the_aim_is_that_of_each_step_that_has_one() -> None:
     known = plugins.known("operations")
     steps = tuple(Step(name, name, known[name], {}, name) for name in ("rollback.files", "apt.clean"))
-    bound = rollback.aimed(BoundPlaybook(HOST, steps, ()), "20261122-1")
+    bound = rollback.with_aim(BoundPlaybook(HOST, steps, ()), "20261122-1")
     assert [dict(step.parameters) for step in bound.steps] == [{"to": "20261122-1"}, {}]
 
 
 @pytest.mark.parametrize("to", ["../../etc", "x y", "$(reboot)", "a\nb", "-o"])
 def test_an_aim_that_is_no_run(to: str) -> None:
     with pytest.raises(UsageError, match="is no id of a run"):
-        rollback.aimed(BoundPlaybook(HOST, (), ()), to)
+        rollback.with_aim(BoundPlaybook(HOST, (), ()), to)
 
 
 @pytest.mark.parametrize(

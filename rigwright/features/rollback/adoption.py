@@ -65,7 +65,7 @@ def adopt(job: HostJob) -> Iterator[FactsResult]:
     options, transport = job.run.options, job.run.transport
     held = lease.take(transport, job.host.name, options.run_id, options.earlier_runs)
     try:
-        result = transport.run([run_record.adopted([run.run for run in strangers(job.report.facts)])])[0]
+        result = transport.run([run_record.adoption([run.run for run in strangers(job.report.facts)])])[0]
     finally:
         held.release()
     if result.code != 0:

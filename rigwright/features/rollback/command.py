@@ -51,10 +51,10 @@ def rollback(options: RollbackOptions) -> int:
 
 
 def _rollback(jobs: list[HostJob], text: Any, options: RollbackOptions, inventory: str) -> None:
-    from rigwright.engine.rollback import aimed
+    from rigwright.engine.rollback import with_aim
 
     for job in jobs:
-        job.bound = aimed(job.bound, options.to)
+        job.bound = with_aim(job.bound, options.to)
     take_back(
         jobs,
         text,

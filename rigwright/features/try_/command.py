@@ -142,7 +142,7 @@ class _Try(Struct):
         other = dataclasses.replace(host, variables={**host.variables, self.variable: self.value}, origins=origins)
         path = runner.playbook(self.options.playbook, "provision")
         self.changed = playbook.bind(path, inventory, other)
-        self.back = rollback.aimed(playbook.bind(rollback.path(), inventory, host), self.run_id)
+        self.back = rollback.with_aim(playbook.bind(rollback.path(), inventory, host), self.run_id)
 
     @property
     def folder(self) -> Path:
@@ -257,7 +257,7 @@ class _Try(Struct):
         assert self.back is not None
         host = as_is(job.host.name)
         text.line(f"[bold]{host}[/]: run {cut.run} tried {as_is(cut.tried)}, and ended before anybody decided on it")
-        job.bound = rollback.aimed(self.back, cut.run)
+        job.bound = rollback.with_aim(self.back, cut.run)
         pool.run_hosts([job], actions.plan_or_fail, activity="planning")
         if job.report.error is not None:
             return
