@@ -257,14 +257,16 @@ def _require_steps(bound: Sequence[BoundPlaybook], path: Path, tags: frozenset[s
     known = {tag for playbook in bound for tag in playbook.tags}
     for tag in sorted(tags - known):
         found = f"no step of {path} has the tag '{tag}'{did_you_mean(tag, known)}"
-        raise UsageError("--tags", found, ", ".join(sorted(known)) or "no tags")
+        expected = f"one of {', '.join(sorted(known))}" if known else "no --tags: the playbook has no tag"
+        raise UsageError("--tags", found, expected, "leave --tags out for all steps")
     if any(playbook.steps or playbook.checks for playbook in bound):
         return
     if tags:
         found = f"no step of {path} has the tag {', '.join(sorted(tags))}"
-        raise UsageError("--tags", found, "a tag that the playbook has")
+        raise UsageError("--tags", found, "a tag of a step for these hosts", "leave --tags out for all steps")
     names = ", ".join(playbook.host.name for playbook in bound)
-    raise UsageError("--host", f"no play of {path} is for {names}", "a host that a play's `hosts:` names")
+    fix = "another --host or --playbook; or correct `hosts:` in a playbook of your own"
+    raise UsageError("--host", f"no play of {path} is for {names}", "a host that a play's `hosts:` names", fix)
 
 
 def _pattern(play: YamlMapping) -> str:
