@@ -32,7 +32,7 @@ from rigwright.features.power import table as power
 from rigwright.features.power.draw import setting_of
 from rigwright.features.power.plan import plan
 from rigwright.features.try_ import table as attempt
-from rigwright.features.try_.attempt import QUANTITIES, Attempt, Measurement, compared
+from rigwright.features.try_.attempt import QUANTITIES, Attempt, Measurement, compare
 from rigwright.inventory.model import Host
 from rigwright.report.tables import fleet, limits, nccl
 from rigwright.report.terminal import Text
@@ -116,9 +116,9 @@ def _try(console: Console) -> None:
     after = Measurement("2026-11-22T19:38:27Z", {"driver": "580.178.04"}, 7, failures, "SHM", slower, {"load": WORDS})
     for tried in (
         Attempt("driver: {branch: '580'}", before=before),
-        Attempt("driver: {branch: '580'}", "", before, after, "", compared(before, after)),
-        Attempt("", "BIOS 4.11", after, before, "", compared(after, before)),
-        Attempt("", "BIOS 4.11", before, before, "", compared(before, before), failure=WORDS),
+        Attempt("driver: {branch: '580'}", "", before, after, "", compare(before, after)),
+        Attempt("", "BIOS 4.11", after, before, "", compare(after, before)),
+        Attempt("", "BIOS 4.11", before, before, "", compare(before, before), failure=WORDS),
     ):
         attempt.show(console, tried)
 

@@ -23,8 +23,7 @@ _COLUMNS = ("Bus id", "UUID", "Serial")
 
 
 def show(console: Console, reports: list[HostReport]) -> None:
-    """Writes for each host a table of its cards, a line for each property of theirs, and a line that counts the
-    findings."""
+    """Writes for each host a table of its cards, a line for each property, and the flaws."""
     for report in reports:
         machine = report.last(MachineResult).machine
         console.print()
@@ -39,17 +38,13 @@ def show(console: Console, reports: list[HostReport]) -> None:
                 hanging(console, as_typed(as_is(NOT_MEASURED.format(host=report.host.name))), 2)
         for name, why in machine.get("unknown", {}).items():
             hanging(console, f"[yellow]?[/] {as_is(name)}: {as_is(why)}")
-        if report.error is None:
-            _flaws(console, report)
-
-
-def _flaws(console: Console, report: HostReport) -> None:
-    """The flaws of the machine with their weight, or that there is none."""
-    if not report.problems:
-        hanging(console, f"[bold]{as_is(report.host.name)}[/]: [bold green]no flaw found[/]")
-    for problem in report.problems:
-        style = _STYLE.get(problem.verdict, "yellow")
-        hanging(console, f"[{style}]{WEIGHTS[problem.verdict]}[/]  {as_is(problem.title)}")
+        if report.error is not None:
+            continue
+        if not report.problems:
+            hanging(console, f"[bold]{as_is(report.host.name)}[/]: [bold green]no flaw found[/]")
+        for problem in report.problems:
+            style = _STYLE.get(problem.verdict, "yellow")
+            hanging(console, f"[{style}]{WEIGHTS[problem.verdict]}[/]  {as_is(problem.title)}")
 
 
 def _properties(gpus: list[dict[str, Any]], report: HostReport) -> list[tuple[str, str]]:

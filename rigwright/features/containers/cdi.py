@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -16,15 +17,13 @@ PATH = "/var/run/cdi/nvidia.yaml"
 """Where the toolkit's own unit writes the specification at boot, after a driver change, and when it is started."""
 REFRESH, REFRESH_PATH = "nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path"
 """The units of the toolkit, from release 1.18 on."""
-
-
 ASKED = (containers.specifications, state.loaded_version, pci.gpus)
 """The facts that `judge` needs first."""
 
 
 class Judgement(Struct, frozen=True):
-    """What is wrong with the specification, "" if nothing is, and the symptom of the catalogue. `seen`: what it
-    says."""
+    """The problem of the specification with its symptom in the catalogue, "" without one. `seen`: a summary of the
+    specification."""
 
     problem: str
     symptom: str
@@ -33,24 +32,23 @@ class Judgement(Struct, frozen=True):
 
 def in_force(specifications: Sequence[Specification]) -> Specification | None:
     """The specification that engines use for the device `all`: the last one that has it."""
-    return next((one for one in reversed(specifications) if "all" in one.devices), None)
+    return next((each for each in reversed(specifications) if "all" in each.devices), None)
 
 
 def conflicts(specifications: Sequence[Specification]) -> list[tuple[str, str, str]]:
-    """(device, path, path) of each pair of files of one folder that define the same device, which is then none."""
-    found: list[tuple[str, str, str]] = []
-    for number, one in enumerate(specifications):
-        for other in specifications[number + 1 :]:
-            shared = sorted(set(one.devices) & set(other.devices))
-            if shared and one.folder == other.folder:
-                found.append((shared[0], one.path, other.path))
+    """(device, path, path) of each two files of one folder that define the same device; engines then ignore it."""
+    found = []
+    for first, second in itertools.combinations(specifications, 2):
+        shared = sorted(set(first.devices) & set(second.devices))
+        if shared and first.folder == second.folder:
+            found.append((shared[0], first.path, second.path))
     return found
 
 
 def judge(facts: Facts) -> Judgement:
     """What the specification says, and what is wrong with it for the loaded driver and its GPUs."""
     specifications, loaded, bus = facts.all(*ASKED)
-    broken = next((one for one in specifications if one.problem), None)
+    broken = next((each for each in specifications if each.problem), None)
     used = in_force(specifications)
     if broken is not None and (used is None or broken.path == PATH):
         return Judgement(f"{broken.path} cannot be read: {broken.problem}", "container.cdi_outdated", "unreadable")
@@ -59,32 +57,25 @@ def judge(facts: Facts) -> Judgement:
     gone = facts(containers.missing(used.paths))
     gpus = [gpu for gpu in bus if gpu.driver == "nvidia"]
     named = {name.split(":")[0] for name in used.devices if re.fullmatch(r"\d{1,3}(:\d{1,3})?", name)}
-    seen = f"{used.path}: driver {', '.join(used.versions) or 'none'}, {len(named)} GPUs, {len(used.paths)} files"
-    if clash := [(device, one, other) for device, one, other in conflicts(specifications) if used.path in (one, other)]:
-        device, one, other = clash[0]
-        return Judgement(f"{one} and {other} both define {KIND}={device}", "container.cdi_unresolved", seen)
+    versions = ", ".join(used.versions) or "none"
+    seen = f"{used.path}: driver {versions}, {len(named)} GPUs, {len(used.paths)} files"
+    for device, first, second in conflicts(specifications):
+        if used.path in (first, second):
+            return Judgement(f"{first} and {second} both define {KIND}={device}", "container.cdi_unresolved", seen)
+    problem = ""
     if used.versions != (loaded,):
-        return Judgement(
-            f"{used.path} names driver {', '.join(used.versions) or 'none'}, and {loaded} is loaded",
-            "container.cdi_outdated",
-            seen,
-        )
-    if gone:
+        problem = f"names driver {versions}, and {loaded} is loaded"
+    elif gone:
         more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
-        return Judgement(
-            f"{used.path} names {', '.join(gone[:3])}{more}, which is not there", "container.cdi_outdated", seen
-        )
-    lacking = [str(index) for index in range(len(gpus)) if str(index) not in named]
-    if lacking:
-        return Judgement(f"{used.path} has no device for GPU {', '.join(lacking)}", "container.cdi_outdated", seen)
-    if without := [name for name in facts(containers.mig_devices) if name not in used.devices]:
-        found = f"{used.path} has no device for MIG device {', '.join(without[:4])}"
-        return Judgement(found, "container.cdi_outdated", seen)
-    return Judgement("", "", seen)
+        problem = f"names {', '.join(gone[:3])}{more}, which is not there"
+    elif lacking := [str(index) for index in range(len(gpus)) if str(index) not in named]:
+        problem = f"has no device for GPU {', '.join(lacking)}"
+    elif without := [name for name in facts(containers.mig_devices) if name not in used.devices]:
+        problem = f"has no device for MIG device {', '.join(without[:4])}"
+    return Judgement(f"{used.path} {problem}", "container.cdi_outdated", seen) if problem else Judgement("", "", seen)
 
 
 def device_of(specification: Specification | None, index: int) -> str:
-    """The name of a GPU's device in a specification: its index, or its first MIG device where the whole GPU has
-    none."""
+    """The name of a GPU's device in a specification: its index, or its first MIG device."""
     names = specification.devices if specification else {}
     return next((name for name in (str(index), f"{index}:0") if name in names), str(index))

@@ -16,7 +16,7 @@ from rigwright.facts.gpu.gpus import Gpu
 from rigwright.features.containers import cdi
 from rigwright.features.containers import facts as engines
 from rigwright.features.containers.facts import SmokeTest
-from rigwright.features.containers.toolkit import PACKAGES, PIN, pinned
+from rigwright.features.containers.toolkit import PACKAGES, PIN, pinned_release
 from rigwright.features.containers.variables import Containers
 
 _FIX = "invoke provision --playbook train"
@@ -26,22 +26,14 @@ _FIX = "invoke provision --playbook train"
 def toolkit_pinned(facts: Facts, *, containers: Containers) -> Iterator[Finding]:
     """The packages of NVIDIA Container Toolkit are at the release of their pin, and held."""
     now, _ = facts.all(dpkg.packages(*PACKAGES), files.file(pin_path(PIN)))
-    release = pinned(facts, containers)
+    release = pinned_release(facts, containers)
     if release is None:
         seen = f"no pin of release {containers.toolkit}"
         yield Finding("container toolkit", "fail", seen, "pinned", "", _FIX, "inventory")
         return
-    wrong = [name for name in PACKAGES if name not in now or now[name].version != release.version or not now[name].held]
-    seen = f"not at {release.version} and held: {', '.join(wrong)}" if wrong else f"{release.version}, held"
-    yield Finding(
-        "container toolkit",
-        "fail" if wrong else "pass",
-        seen,
-        "at its pin, held",
-        "",
-        _FIX,
-        "inventory",
-    )
+    wrong = [name for name in PACKAGES if name not in now or now[name].version != release or not now[name].held]
+    seen = f"not at {release} and held: {', '.join(wrong)}" if wrong else f"{release}, held"
+    yield Finding("container toolkit", "fail" if wrong else "pass", seen, "at its pin, held", "", _FIX, "inventory")
 
 
 @check(follows=("module.", "driver.", "run."))
@@ -49,12 +41,12 @@ def specified(facts: Facts) -> Iterator[Finding]:
     """The CDI specification names the loaded driver, every GPU, and only files that exist; the toolkit's units renew
     it."""
     service, path, *_ = facts.all(units.unit(cdi.REFRESH), units.unit(cdi.REFRESH_PATH), *cdi.ASKED)
-    found = cdi.judge(facts)
+    judgement = cdi.judge(facts)
     wanted = "the loaded driver, every GPU, files that exist"
-    if found.problem:
-        yield of_symptom(found.symptom, "CDI specification", found.problem, wanted, "host", fix=_FIX)
+    if judgement.problem:
+        yield of_symptom(judgement.symptom, "CDI specification", judgement.problem, wanted, "host", fix=_FIX)
     else:
-        yield Finding("CDI specification", "pass", found.seen, wanted, source="host")
+        yield Finding("CDI specification", "pass", judgement.seen, wanted, source="host")
     off = [name for name, unit in ((cdi.REFRESH, service), (cdi.REFRESH_PATH, path)) if unit.enabled != "enabled"]
     off += [cdi.REFRESH_PATH] if path.active != "active" and cdi.REFRESH_PATH not in off else []
     if off:
@@ -76,31 +68,20 @@ def docker_configured(facts: Facts, *, containers: Containers) -> Iterator[Findi
         yield Finding("docker", "pass", "not wanted")
         return
     now, nodes = facts.all(engines.docker, engines.nodes)
-    wanted = "the runtime nvidia"
+    seen, wanted = f"has the runtimes {', '.join(now.runtimes)}", "the runtime nvidia"
     if "nvidia" in now.runtimes:
-        yield Finding("docker", "pass", f"has the runtimes {', '.join(now.runtimes)}", wanted)
+        yield Finding("docker", "pass", seen, wanted)
     else:
-        seen = f"has the runtimes {', '.join(now.runtimes)}"
         yield of_symptom("container.runtime_unknown", "docker", seen, wanted, "host", fix=_FIX)
+    subject = "docker's control groups"
     if now.cgroup_driver == "systemd" and nodes.without_link:
+        key, wanted = "container.cgroup_lost", "links in /dev/char"
         seen = f"cgroup driver systemd, and no link in /dev/char for {', '.join(nodes.without_link[:3])}"
-        yield of_symptom(
-            "container.cgroup_lost",
-            "docker's control groups",
-            seen,
-            "links in /dev/char",
-            "host",
-            verdict="warn",
-            fix=_LINKS,
-        )
+        fix = "sudo nvidia-ctk system create-dev-char-symlinks --create-all, at every boot too; or "
+        fix += '"exec-opts": ["native.cgroupdriver=cgroupfs"] in /etc/docker/daemon.json and a restart of docker'
+        yield of_symptom(key, subject, seen, wanted, "host", verdict="warn", fix=fix)
     else:
-        yield Finding("docker's control groups", "pass", f"cgroup driver {now.cgroup_driver}")
-
-
-_LINKS = (
-    'sudo nvidia-ctk system create-dev-char-symlinks --create-all, at every boot too; or "exec-opts": ["native.cgroupdriver=cgroupfs"] '
-    "in /etc/docker/daemon.json and a restart of docker"
-)
+        yield Finding(subject, "pass", f"cgroup driver {now.cgroup_driver}")
 
 
 @check(follows=("module.", "driver.", "run."))
@@ -110,7 +91,8 @@ def nodes_open(facts: Facts) -> Iterator[Finding]:
     closed = [f"{path} {mode}" for path, mode in facts(engines.nodes).modes.items() if int(mode, 8) & 0o006 != 0o006]
     if closed:
         cause = "NVreg_DeviceFileMode in /etc/modprobe.d, or a udev rule, keeps other users out"
-        fix = "grep -r NVreg_DeviceFile /etc/modprobe.d; without it 0666 is the driver's own mode. If it is meant: run containers as root or with that group"
+        fix = "grep -r NVreg_DeviceFile /etc/modprobe.d; without it 0666 is the driver's own mode."
+        fix += " If it is meant: run containers as root or with that group"
         seen = f"not open to users: {', '.join(closed[:4])}"
         yield Finding("containers of users", "warn", seen, "0666", cause, fix, "host")
     else:
@@ -154,9 +136,8 @@ def _wrong(engine: str, test: SmokeTest, device: Gpu) -> Finding | None:
         fix = f"{engine} run ... nvidia-smi -L, on the host; invoke explain 'ITS TEXT'"
         return of_text(test.error, subject, test.error[:300], wanted, fix=fix)
     if test.uuids != (device.uuid,):
-        cause = (
-            "the specification's index is that of another GPU, or the container gets more device nodes than it asks for"
-        )
+        cause = "the specification's index is that of another GPU, or "
+        cause += "the container gets more device nodes than it asks for"
         seen = f"lists {', '.join(test.uuids) or 'no GPU'}"
         return Finding(subject, "fail", seen, wanted, cause, _FIX, "host")
     return None

@@ -8,7 +8,7 @@ device that two files of one folder define is none (CDI specification, and its G
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -117,15 +117,12 @@ def _specification(path: str, text: str) -> Specification | None:
         value = _value(path, text)
         if value.get("kind") != KIND:
             return None
-        devices = _mappings(value.get("devices"))
+        devices = {}
+        for device in _mappings(value.get("devices")):
+            devices[_text(device.get("name"))] = _host_paths(_mapping(device.get("containerEdits")), "deviceNodes")
         edits = _mapping(value.get("containerEdits"))
-        named = {
-            _text(one.get("name")): tuple(_hosts(_mapping(one.get("containerEdits")), "deviceNodes")) for one in devices
-        }
-        mounts = tuple(_hosts(edits, "mounts"))
-        specification = Specification(
-            path, named, tuple(_hosts(edits, "deviceNodes")), mounts, _versions(edits, mounts)
-        )
+        nodes, mounts = _host_paths(edits, "deviceNodes"), _host_paths(edits, "mounts")
+        specification = Specification(path, devices, nodes, mounts, _versions(edits, mounts))
     except ValueError as error:
         return Specification(path, {}, (), (), (), one_line(str(error))[:200])
     if len(specification.paths) > MOST_PATHS:
@@ -179,13 +176,13 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _hosts(edits: Mapping[str, Any], key: str) -> Iterator[str]:
+def _host_paths(edits: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """The paths on the host of the device nodes or mounts."""
-    for one in _mappings(edits.get(key)):
-        path = _text(one.get("hostPath") or one.get("path"))
+    paths = tuple(_text(each.get("hostPath") or each.get("path")) for each in _mappings(edits.get(key)))
+    for path in paths:
         if not path.startswith("/") or len(path) > LONGEST_PATH:
             raise ValueError(f"{path[:80]!r} is no path")
-        yield path
+    return paths
 
 
 def _versions(edits: Mapping[str, Any], mounts: Sequence[str]) -> tuple[str, ...]:
@@ -195,10 +192,8 @@ def _versions(edits: Mapping[str, Any], mounts: Sequence[str]) -> tuple[str, ...
     for hook in _mappings(edits.get("hooks")):
         words = hook.get("args")
         for word in words if isinstance(words, list) else ():
-            if isinstance(word, str) and (
-                match := re.fullmatch(r"--host-driver-version=(\d{3}(?:\.\d{1,4}){1,2})", word)
-            ):
-                versions.append(match[1])
+            match = re.fullmatch(r"--host-driver-version=(\d{3}(?:\.\d{1,4}){1,2})", str(word))
+            versions += [match[1]] if match else []
     return tuple(dict.fromkeys(versions))
 
 
@@ -249,10 +244,8 @@ def _configuration(result: Result) -> dict[str, Any]:
     if head == "none":
         raise Unavailable("nvidia-ctk is not installed")
     if head != "configuration" or result.code != 0:
-        raise Unreadable(
-            f"nvidia-ctk cannot configure docker (exit {result.code})",
-            f"nvidia-ctk runtime configure --runtime=docker --config={DAEMON_JSON} --dry-run",
-        )
+        fix = f"nvidia-ctk runtime configure --runtime=docker --config={DAEMON_JSON} --dry-run"
+        raise Unreadable(f"nvidia-ctk cannot configure docker (exit {result.code})", fix)
     return dict(_mapping(host_text.json_value(text[text.find("{") :])))
 
 
@@ -281,16 +274,14 @@ def _docker(result: Result) -> Docker:
     if text == "none":
         raise Unavailable("docker is not installed")
     if not text.startswith("{") or result.code != 0:
-        raise Unavailable(
-            f"docker does not answer: {one_line(text)[:200] or f'exit {result.code}'}",
+        why, fix = (
+            one_line(text)[:200] or f"exit {result.code}",
             "sudo systemctl status docker; journalctl -u docker -b",
         )
+        raise Unavailable(f"docker does not answer: {why}", fix)
     value = _mapping(host_text.json_value(text))
-    return Docker(
-        tuple(sorted(map(_text, _mapping(value["runtimes"])))),
-        _text(value["cgroup_driver"]),
-        host_text.integer(value["running"]),
-    )
+    runtimes = tuple(sorted(map(_text, _mapping(value["runtimes"]))))
+    return Docker(runtimes, _text(value["cgroup_driver"]), host_text.integer(value["running"]))
 
 
 docker = Fact("containers.docker", script(_DOCKER), _docker)
@@ -321,11 +312,14 @@ def _nodes(result: Result) -> Nodes:
     head, *lines = result.lines
     if head != "nodes":
         raise ValueError("no list of nodes")
-    rows = [re.fullmatch(r"([0-7]{1,4}) (yes|no) (/dev/nvidia[\w-]{0,40})", line) for line in lines]
-    if None in rows:
-        raise ValueError("a line that is no node")
-    found = [row for row in rows if row is not None]
-    return Nodes({row[3]: row[1].zfill(4) for row in found}, tuple(row[3] for row in found if row[2] == "no"))
+    modes, without_link = {}, []
+    for line in lines:
+        row = re.fullmatch(r"([0-7]{1,4}) (yes|no) (/dev/nvidia[\w-]{0,40})", line)
+        if row is None:
+            raise ValueError("a line that is no node")
+        modes[row[3]] = row[1].zfill(4)
+        without_link += [row[3]] if row[2] == "no" else []
+    return Nodes(modes, tuple(without_link))
 
 
 nodes = Fact("containers.nodes", script(_NODES, reads=True), _nodes)
@@ -407,9 +401,8 @@ def smoke_test(engine: str, devices: tuple[str, ...], image: str) -> Fact[tuple[
         if head == "absent":
             raise Unavailable(f"{engine} is not installed")
         if head != "smoke":
-            raise Unreadable(
-                f"no container could be made: {one_line(result.error_text)[-200:] or f'exit {result.code}'}"
-            )
+            why = one_line(result.error_text)[-200:] or f"exit {result.code}"
+            raise Unreadable(f"no container could be made: {why}")
         found: list[SmokeTest] = []
         for line in lines:
             word, _, rest = line.partition(" ")
@@ -425,6 +418,5 @@ def smoke_test(engine: str, devices: tuple[str, ...], image: str) -> Fact[tuple[
         return tuple(found)
 
     name = f"containers.smoke_test({engine},{','.join(devices)},{image})"
-    return Fact(
-        name, script(_SMOKE.replace("@KIND@", KIND), engine, image, *devices, timeout_s=60 + 60 * len(devices)), parse
-    )
+    code, limit_s = _SMOKE.replace("@KIND@", KIND), 60 + 60 * len(devices)
+    return Fact(name, script(code, engine, image, *devices, timeout_s=limit_s), parse)

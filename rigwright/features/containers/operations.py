@@ -3,6 +3,7 @@ that is true."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -24,10 +25,11 @@ from rigwright.facts.apt import dpkg
 from rigwright.facts.apt import sources as apt_sources
 from rigwright.features.containers import cdi
 from rigwright.features.containers import facts as engines
+from rigwright.features.containers import toolkit as nvidia_toolkit
 from rigwright.features.containers.facts import DAEMON_JSON, Engines
-from rigwright.features.containers.toolkit import ASKED, PACKAGES, PIN, foreign_sources, pinned, repository, resolved
+from rigwright.features.containers.toolkit import PACKAGES, PIN, pinned_release, wanted_release
 from rigwright.features.containers.variables import Containers
-from rigwright.operations import apt, file, operation
+from rigwright.operations import _pinned_packages, apt, file, operation
 
 WITH_CDI = "4.1.0"
 """The first podman whose --device takes a CDI device (its release notes)."""
@@ -35,6 +37,7 @@ BESIDE_PODMAN = ("netavark", "aardvark-dns", "uidmap", "slirp4netns", "fuse-over
 """Packages that podman recommends: its networks, and what containers of users need. Those that the host's sources have
 are installed."""
 PACKAGE_OF = {"podman": "podman", "docker": "docker.io"}
+DOCKER = "docker.service"
 
 
 @operation()
@@ -44,32 +47,25 @@ def possible(facts: Facts, *, containers: Containers, container_repository: Cuda
     Raises HostError for a toolkit that no source has, docker from snap, a podman without CDI, a daemon.json that is no
     JSON, a daemon.json that names other CDI folders, and two CDI specifications of one folder that define the same GPU.
     """
-    there, daemon, specifications, *_ = facts.all(
-        engines.engines, files.file(DAEMON_JSON), engines.specifications, *ASKED
-    )
-    resolved(facts, containers, container_repository)
+    asked = (engines.engines, files.file(DAEMON_JSON), engines.specifications)
+    there, daemon, specifications, *_ = facts.all(*asked, *nvidia_toolkit.ASKED)
+    wanted_release(facts, containers, container_repository)
     if "docker" in containers.engines:
         if there.snap:
             found = "docker is a snap: it is confined, and sees neither the toolkit's runtime nor CDI specifications"
-            raise HostError(
-                "containers",
-                found,
-                "docker.io, or docker-ce",
-                "sudo snap remove docker; then run the same command again",
-            )
+            fix = "sudo snap remove docker; then run the same command again"
+            raise HostError("containers", found, "docker.io, or docker-ce", fix)
         daemon_json(daemon)
     if "podman" in containers.engines:
         _check_podman(facts, there)
     for device, one, other in cdi.conflicts(specifications):
         found = f"{one} and {other} both define {engines.KIND}={device}, and then engines find none"
-        todo = f"sudo rm {one if other == cdi.PATH else other}, and take out what writes it; then run the same command again"
-        raise HostError("containers", found, "one specification of the GPUs in a folder", todo)
-    for one in specifications:
-        if one.path != cdi.PATH:
-            text = (
-                f"{one.path} is a CDI specification that nobody renews; {cdi.PATH} takes its place: sudo rm {one.path}"
-            )
-            yield Note(text, warn=True, foreign=True)
+        fix = f"sudo rm {one if other == cdi.PATH else other}, and take out what writes it"
+        fix += "; then run the same command again"
+        raise HostError("containers", found, "one specification of the GPUs in a folder", fix)
+    for path in (specification.path for specification in specifications if specification.path != cdi.PATH):
+        text = f"{path} is a CDI specification that nobody renews; {cdi.PATH} takes its place: sudo rm {path}"
+        yield Note(text, warn=True, foreign=True)
 
 
 def _check_podman(facts: Facts, there: Engines) -> None:
@@ -90,9 +86,8 @@ def daemon_json(daemon: Any) -> dict[str, Any]:
     fix = "correct it on the host (python3 -m json.tool shows the place); then run the same command again"
     if daemon is None:
         return {}
-    if daemon.kind not in ("file", "link") or (not daemon.content and daemon.sha256):
-        if daemon.kind in ("file", "link") and daemon.sha256 == _EMPTY:
-            return {}
+    is_file, empty = daemon.kind in ("file", "link"), daemon.sha256 == hashlib.sha256().hexdigest()
+    if not is_file or (daemon.sha256 and not daemon.content and not empty):
         raise HostError(DAEMON_JSON, "it is no file of at most 64 KiB", "a JSON object", fix)
     if not daemon.text.strip():
         return {}
@@ -111,15 +106,9 @@ def daemon_json(daemon: Any) -> dict[str, Any]:
     return value
 
 
-_EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-
-
 @operation()
 def repository_present(
-    facts: Facts,
-    *,
-    container_repository: CudaSource | None = None,
-    templates: Templates = SHIPPED,
+    facts: Facts, *, container_repository: CudaSource | None = None, templates: Templates = SHIPPED
 ) -> Iterator[Change | Note]:
     """NVIDIA's repository of the toolkit is a source of the host, trusted by its own key only.
 
@@ -127,17 +116,14 @@ def repository_present(
     without a signature, or by another key.
     """
     listed, keyring = apt.source_paths(PIN)
-    remote = repository(container_repository)
-    keys, every, *_ = facts.all(
-        apt_sources.keyring(keyring), apt_sources.sources, files.file(listed), files.file(keyring)
-    )
-    if theirs := foreign_sources(facts, remote):
+    remote = nvidia_toolkit.repository(container_repository)
+    asked = (apt_sources.keyring(keyring), apt_sources.sources, files.file(listed), files.file(keyring))
+    keys, every, *_ = facts.all(*asked)
+    if theirs := nvidia_toolkit.foreign_sources(facts, remote):
         yield from apt.require_signed(facts, theirs, remote.fingerprint)
         return
-    own = [
-        one for one in every if one.ours and one.is_of(remote.url) and one.signed_by == (keyring,) and not one.trusted
-    ]
-    if own and keys == (remote.fingerprint,):
+    own = [source for source in every if source.ours and source.is_of(remote.url) and not source.trusted]
+    if keys == (remote.fingerprint,) and any(source.signed_by == (keyring,) for source in own):
         return
     offered = facts(apt_archive.offered(PACKAGES, remote))
     yield from apt.source(facts, name=FileName(PIN), url=Word(remote.url), key=offered.key, templates=templates)
@@ -155,12 +141,8 @@ def toolkit_pinned(
 
     `latest` is the newest release when the pin is written; the pin keeps it from then on.
     """
-    release = resolved(facts, containers, container_repository)
-    names = [Word(name) for name in PACKAGES]
-    for change in apt.pin(
-        facts, name=FileName(PIN), packages=names, version=Word(release.version), templates=templates
-    ):
-        yield Change(change.action, change.subject, "", f"{release.version}, {len(names)} packages", change.commands)
+    release = wanted_release(facts, containers, container_repository)
+    yield from _pinned_packages.pin(facts, PIN, PACKAGES, release, templates)
 
 
 @operation()
@@ -168,32 +150,27 @@ def toolkit_installed(
     facts: Facts, *, containers: Containers, container_repository: CudaSource | None = None
 ) -> Iterator[Change]:
     """The packages of the toolkit are installed at the release of the pin."""
-    now, *_ = facts.all(dpkg.packages(*PACKAGES), *ASKED)
-    release = resolved(facts, containers, container_repository)
-    wrong = [
-        name for name in PACKAGES if name not in now or not now[name].installed or now[name].version != release.version
-    ]
-    if wrong:
-        before = ", ".join(sorted({now[name].version for name in wrong if name in now and now[name].version}))
-        subject = f"container toolkit {release.version} ({len(wrong)} packages)"
-        job = apt.install([f"{name}={release.version}" for name in PACKAGES])
-        yield Change("change" if before else "add", subject, before, release.version, (job,))
+    now, *_ = facts.all(dpkg.packages(*PACKAGES), *nvidia_toolkit.ASKED)
+    release = wanted_release(facts, containers, container_repository)
+    if wrong := _pinned_packages.not_at(release, PACKAGES, now):
+        subject = f"container toolkit {release} ({len(wrong)} packages)"
+        yield _pinned_packages.install(subject, PACKAGES, release, now)
 
 
 @operation()
 def toolkit_held(facts: Facts, *, containers: Containers) -> Iterator[Change]:
     """Every package of the toolkit is held: upgrades do not change it. Known when it is pinned and installed."""
     now, _ = facts.all(dpkg.packages(*PACKAGES), files.file(pin_path(PIN)))
-    release = pinned(facts, containers)
-    if release is None or any(name not in now or now[name].version != release.version for name in PACKAGES):
+    release = pinned_release(facts, containers)
+    if release is None or any(name not in now or now[name].version != release for name in PACKAGES):
         raise Unavailable("known when the toolkit is pinned and installed")
     yield from apt.hold(facts, names=list(PACKAGES))
 
 
 @operation()
 def engine_installed(facts: Facts, *, containers: Containers) -> Iterator[Change]:
-    """Each engine of `containers` is installed, from the host's distribution. One that is there, such as docker-ce, is
-    left as it is.
+    """Each engine of `containers` is installed, from the host's distribution. An installed one, such as docker-ce,
+    stays as it is.
 
     With podman come the packages that it recommends for networks and for containers of users, as far as the host's
     sources have them. Raises HostError where no source has an engine.
@@ -205,16 +182,13 @@ def engine_installed(facts: Facts, *, containers: Containers) -> Iterator[Change
         return
     beside = BESIDE_PODMAN if "podman" in lacking else ()
     offered = facts(apt_archive.offered((*names, *beside))).versions
-    absent = [name for name in names if not offered.get(name)]
-    if absent:
+    if absent := [name for name in names if not offered.get(name)]:
+        found = f"no source of the host has the package {' and '.join(absent)}"
+        expected = "an engine that the host's apt has (on Ubuntu in universe)"
         others = [name for name in PACKAGE_OF if PACKAGE_OF[name] not in absent]
         fix = "add a source that has it, then sudo apt-get update, on the host"
-        raise HostError(
-            "containers.engine",
-            f"no source of the host has the package {' and '.join(absent)}",
-            "an engine that the host's apt has (on Ubuntu in universe)",
-            fix + (f"; or another engine: containers: {{engine: {others[0]}}}" if len(others) == 1 else ""),
-        )
+        fix += f"; or another engine: containers: {{engine: {others[0]}}}" if len(others) == 1 else ""
+        raise HostError("containers.engine", found, expected, fix)
     yield from apt.packages(facts, names=[*names, *(name for name in beside if offered.get(name))])
 
 
@@ -225,14 +199,9 @@ def specified(facts: Facts) -> Iterator[Change]:
     The toolkit's own units make it at boot, after a driver change, and here. Known when the toolkit is installed and
     the driver loaded.
     """
-    asked = (
-        engines.toolkit_version,
-        state.loaded_version,
-        state.library_version,
-        units.unit(cdi.REFRESH),
-        units.unit(cdi.REFRESH_PATH),
-    )
-    toolkit, loaded, library, service, path, *_ = facts.all(*asked, *cdi.ASKED)
+    versions = (engines.toolkit_version, state.loaded_version, state.library_version)
+    renewals = (units.unit(cdi.REFRESH), units.unit(cdi.REFRESH_PATH))
+    toolkit, loaded, library, service, path, *_ = facts.all(*versions, *renewals, *cdi.ASKED)
     if not toolkit:
         raise Unavailable("known when the toolkit is installed")
     if not loaded:
@@ -242,23 +211,19 @@ def specified(facts: Facts) -> Iterator[Change]:
         raise Unavailable(found, "invoke provision")
     for name, unit in ((cdi.REFRESH, service), (cdi.REFRESH_PATH, path)):
         if unit.load in ("not-found", "masked"):
-            todo = (
-                f"sudo systemctl unmask {name}"
-                if unit.load == "masked"
-                else "sudo apt-get install --reinstall nvidia-container-toolkit-base"
-            )
-            raise HostError(
-                "containers", f"{name} is {unit.load}", "the unit of the toolkit that renews the specification", todo
-            )
+            fix = f"sudo systemctl unmask {name}"
+            if unit.load == "not-found":
+                fix = "sudo apt-get install --reinstall nvidia-container-toolkit-base"
+            expected = "the unit of the toolkit that renews the specification"
+            raise HostError("containers", f"{name} is {unit.load}", expected, fix)
         if unit.enabled != "enabled":
             enable = command("systemctl", "enable", name)
             yield Change("change", name, unit.at_boot, "enabled at boot", (enable,), units=(name,))
     if path.active != "active":
-        again = (command("systemctl", "reset-failed", cdi.REFRESH_PATH),) if path.active == "failed" else ()
-        start = command("systemctl", "start", cdi.REFRESH_PATH)
-        yield Change(
-            "run", cdi.REFRESH_PATH, path.active, "watches the driver", (*again, start), units=(cdi.REFRESH_PATH,)
-        )
+        name = cdi.REFRESH_PATH
+        again = (command("systemctl", "reset-failed", name),) if path.active == "failed" else ()
+        commands = (*again, command("systemctl", "start", name))
+        yield Change("run", name, path.active, "watches the driver", commands, units=(name,))
     if problem := cdi.judge(facts).problem:
         again = (command("systemctl", "reset-failed", cdi.REFRESH),) if service.active == "failed" else ()
         make = command("systemctl", "start", cdi.REFRESH, timeout_s=120)
@@ -284,11 +249,8 @@ def docker_configured(facts: Facts, *, containers: Containers) -> Iterator[Chang
     changes = []
     if wanted != stands:
         others = [key for key in stands if key not in ("runtimes", "features") and wanted.get(key) != stands[key]]
-        others += [
-            f"runtimes.{key}"
-            for key in stands.get("runtimes") or {}
-            if key != "nvidia" and key not in (wanted.get("runtimes") or {})
-        ]
+        kept = {"nvidia", *(wanted.get("runtimes") or {})}
+        others += [f"runtimes.{key}" for key in stands.get("runtimes") or {} if key not in kept]
         if others:
             found = f"nvidia-ctk runtime configure would change {', '.join(others)}"
             raise HostError(DAEMON_JSON, found, "the settings of others as they are", "another release of the toolkit")
@@ -301,6 +263,3 @@ def docker_configured(facts: Facts, *, containers: Containers) -> Iterator[Chang
         before = f"knows {', '.join(now.runtimes)}" + (f"; {now.running} running containers" if now.running else "")
         after = "knows the runtime nvidia" + ("; they stop" if now.running else "")
         yield Change("run", "docker", before, after, (restart,), disruptive=now.running > 0, units=(DOCKER,))
-
-
-DOCKER = "docker.service"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from rigwright.core.desired import CudaSource
@@ -35,14 +34,6 @@ OLDEST = "1.18.0"
 deployments/systemd)."""
 
 
-class Release(Struct, frozen=True):
-    """A release of the toolkit. `version`: of its packages, 1.18.1-1. `pinned`: the host's pin says so, and no source
-    was asked."""
-
-    version: str
-    pinned: bool
-
-
 def repository(given: CudaSource | None) -> apt_archive.Repository:
     """NVIDIA's repository of the toolkit, or the mirror from the inventory."""
     if given is None:
@@ -52,57 +43,48 @@ def repository(given: CudaSource | None) -> apt_archive.Repository:
 
 def foreign_sources(facts: Facts, remote: apt_archive.Repository) -> list[apt_sources.Source]:
     """The host's own sources of that repository, which rigwright did not write."""
-    every = facts(apt_sources.sources)
-    return [
-        one for one in every if not one.ours and replace(one, url=one.url.replace("$(ARCH)", "amd64")).is_of(remote.url)
-    ]
+    others = [source for source in facts(apt_sources.sources) if not source.ours]
+    return [each for each in others if replace(each, url=each.url.replace("$(ARCH)", "amd64")).is_of(remote.url)]
 
 
 ASKED = (files.file(pin_path(PIN)), apt_sources.sources)
-"""The facts that `resolved` needs first."""
+"""The facts that `wanted_release` needs first."""
 
 
-def pinned(facts: Facts, containers: Containers) -> Release | None:
-    """The release in the host's pin if it is the wanted one, else None."""
+def pinned_release(facts: Facts, containers: Containers) -> str | None:
+    """The version in the host's pin, such as 1.18.1-1; None if it does not fit `containers`."""
     now = facts(files.file(pin_path(PIN)))
     versions = {pin.version for pin in (read_pins(now.text) if now else ()) if pin.version}
     if len(versions) != 1:
         return None
     (version,) = versions
-    fits = containers.toolkit == LATEST or _upstream(version) == containers.toolkit
-    return Release(version, True) if fits and re.fullmatch(r"[0-9.]+-[0-9]+", version) else None
+    fits = containers.toolkit in (LATEST, _upstream(version))
+    return version if fits and re.fullmatch(r"[0-9.]+-[0-9]+", version) else None
 
 
-def resolved(facts: Facts, containers: Containers, given: CudaSource | None) -> Release:
-    """The release of the pin, or else the wanted one of the repository. Raises HostError, with those that it has, if it
-    lacks it."""
+def wanted_release(facts: Facts, containers: Containers, given: CudaSource | None) -> str:
+    """The version of the pin, otherwise the wanted one of the repository. Raises HostError with the versions there."""
     facts.all(*ASKED)
-    if (now := pinned(facts, containers)) is not None:
+    if (now := pinned_release(facts, containers)) is not None:
         return now
     remote = repository(given)
     theirs = foreign_sources(facts, remote)
     offered = facts(apt_archive.offered(PACKAGES, None if theirs else remote)).versions
-    have = [
-        candidate.version
-        for candidate in offered.get(PACKAGES[0], ())
-        if all(candidate.version in {one.version for one in offered.get(name, ())} for name in PACKAGES)
-    ]
+    versions = [[candidate.version for candidate in offered.get(name, ())] for name in PACKAGES]
+    have = [version for version in versions[0] if all(version in others for others in versions)]
     fit = [version for version in have if numbers(_upstream(version)) >= numbers(OLDEST)]
     wanted = [version for version in fit if containers.toolkit in (LATEST, _upstream(version))]
     if wanted:
-        return Release(wanted[0], False)
-    there = ", ".join(dict.fromkeys(map(_upstream, fit[:6]))) or "none"
-    found = f"no source has release {containers.toolkit} of NVIDIA Container Toolkit"
+        return wanted[0]
+    release = f"release {containers.toolkit} of NVIDIA Container Toolkit"
+    found = f"no source has {release}"
     if containers.toolkit in map(_upstream, have):
-        found = (
-            f"release {containers.toolkit} of NVIDIA Container Toolkit has no unit that renews the CDI specification"
-        )
-    todo = (
-        f"containers: {{toolkit: '{_upstream(fit[0])}'}}"
-        if fit
-        else f"a mirror that has one: container_repository; {remote.url}"
-    )
-    raise HostError("containers", found, f"latest, or one of {there} in {remote.url}", todo)
+        found = f"{release} has no unit that renews the CDI specification"
+    there = ", ".join(dict.fromkeys(map(_upstream, fit[:6]))) or "none"
+    fix = f"a mirror that has one: container_repository; {remote.url}"
+    if fit:
+        fix = f"containers: {{toolkit: '{_upstream(fit[0])}'}}"
+    raise HostError("containers", found, f"latest, or one of {there} in {remote.url}", fix)
 
 
 def _upstream(version: str) -> str:

@@ -26,19 +26,10 @@ def discovers(facts: Facts, *, dcgm: bool, slots: dict[BusId, str] | None = None
         return
     known = facts(manager.discovered)
     lacking = [device for device in gpus if not device.lost and device.uuid not in known]
+    cause, fix = "the host engine was started before this GPU answered", f"sudo systemctl restart {manager.UNIT}"
     for device in lacking:
-        cause = "the host engine was started before this GPU answered"
         name = gpu_label(device.bus_id, device.uuid, slots)
-        yield Finding(
-            name,
-            "fail",
-            "not in dcgmi discovery -l",
-            "every GPU",
-            cause,
-            f"sudo systemctl restart {manager.UNIT}",
-            "host",
-        )
+        yield Finding(name, "fail", "not in dcgmi discovery -l", "every GPU", cause, fix, "host")
     if not lacking:
-        yield Finding(
-            "DCGM", "pass", f"{len(known)} GPUs in dcgmi discovery -l", f"{len(gpus)}, as in nvidia-smi", source="host"
-        )
+        seen, expected = f"{len(known)} GPUs in dcgmi discovery -l", f"{len(gpus)}, as in nvidia-smi"
+        yield Finding("DCGM", "pass", seen, expected, source="host")

@@ -9,7 +9,7 @@ from rigwright.core.change import Change, Note
 from rigwright.core.desired import CudaSource, Driver
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
-from rigwright.core.schema import BusId, FileName, Word
+from rigwright.core.schema import BusId
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import held_back
 from rigwright.driver.resolve import brings_driver, repository
@@ -18,7 +18,7 @@ from rigwright.facts.apt import archive as apt_archive
 from rigwright.facts.apt import dpkg
 from rigwright.features.dcgm import packages as manager
 from rigwright.features.dcgm.facts import UNIT
-from rigwright.operations import apt, operation, systemd
+from rigwright.operations import _pinned_packages, apt, operation, systemd
 
 _ALTERNATIVE = (
     "metrics: textfile in place of dcgm: rigwright's metrics, by Prometheus' node_exporter (docs/guide/guard.md)"
@@ -27,8 +27,7 @@ _ALTERNATIVE = (
 
 @operation()
 def possible(facts: Facts, *, dcgm: bool, slots: dict[BusId, str] | None = None) -> Iterator[Note]:
-    """Every GPU of the host is one for which DCGM is made. Raises HostError for a GeForce or TITAN, with what it has in
-    its place.
+    """DCGM supports every GPU of the host. Raises HostError for a GeForce or TITAN, with an alternative.
 
     DCGM runs there too, but its diagnostics skip the card, and it has no profiling counters: nothing that nvidia-smi
     lacks.
@@ -36,7 +35,8 @@ def possible(facts: Facts, *, dcgm: bool, slots: dict[BusId, str] | None = None)
     for device in facts(pci.gpus) if dcgm else ():
         model = catalogue.model_of(device.device_id)
         if model and any(word in model.name for word in ("GeForce", "TITAN")):
-            found = f"{place(device.bus_id, slots)} ({model.name}): DCGM's diagnostics skip it, and it has no profiling counters"
+            found = f"{place(device.bus_id, slots)} ({model.name}): DCGM's diagnostics skip it"
+            found += ", and it has no profiling counters"
             raise HostError("dcgm", found, "data centre or workstation GPUs", _ALTERNATIVE)
     yield from ()
 
@@ -56,12 +56,8 @@ def pinned(
     """
     if not dcgm:
         return
-    release = manager.resolved(facts, driver, cuda_repository)
-    names = [Word(name) for name in release.packages]
-    for change in apt.pin(
-        facts, name=FileName(manager.PIN), packages=names, version=Word(release.version), templates=templates
-    ):
-        yield Change(change.action, change.subject, "", f"{release.version}, {len(names)} packages", change.commands)
+    release = manager.wanted_release(facts, driver, cuda_repository)
+    yield from _pinned_packages.pin(facts, manager.PIN, manager.packages(driver), release, templates)
 
 
 @operation()
@@ -74,16 +70,12 @@ def installed(
     """
     if not dcgm:
         return
-    now, os_release, _ = facts.all(dpkg.packages(*manager.packages(driver)), *manager.ASKED[::-1])
-    release = manager.resolved(facts, driver, cuda_repository)
-    wrong = [
-        name
-        for name in release.packages
-        if name not in now or not now[name].installed or now[name].version != release.version
-    ]
-    if not wrong:
+    names = manager.packages(driver)
+    now, os_release, _ = facts.all(dpkg.packages(*names), *manager.ASKED[::-1])
+    release = manager.wanted_release(facts, driver, cuda_repository)
+    if not _pinned_packages.not_at(release, names, now):
         return
-    words = tuple(f"{name}={release.version}" for name in release.packages)
+    words = tuple(f"{name}={release}" for name in names)
     plan = facts(apt_archive.simulated(words, "", repository(os_release, cuda_repository)))
     if plan.error and plan.held:
         raise held_back("dcgm", plan.held, f"{words[0]} cannot be installed")
@@ -93,9 +85,7 @@ def installed(
     if drivers := [move for move in plan.moves if brings_driver(move)]:
         found = f"{words[0]} would bring {drivers[0].name} {drivers[0].version}, a driver"
         raise HostError("dcgm", found, "DCGM and nothing of the driver", "another mirror of NVIDIA's repository")
-    before = ", ".join(sorted({now[name].version for name in wrong if name in now and now[name].version}))
-    subject = f"DCGM {release.version} ({len(release.packages)} packages)"
-    yield Change("change" if before else "add", subject, before, release.version, (apt.install(list(words)),))
+    yield _pinned_packages.install(f"DCGM {release} ({len(names)} packages)", names, release, now)
 
 
 @operation()

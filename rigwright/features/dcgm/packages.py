@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import re
 
-from msgspec import Struct
-
 from rigwright import catalogue
 from rigwright.core.desired import CudaSource, Driver
 from rigwright.core.errors import HostError
@@ -22,13 +20,6 @@ NEWEST_CUDA = 13
 """The newest major version of CUDA for which DCGM 4 has a package (assumed: its documentation in 2026)."""
 
 
-class Release(Struct, frozen=True):
-    """A release of DCGM: the version of its packages, and their names."""
-
-    version: str
-    packages: tuple[str, ...]
-
-
 def packages(driver: Driver) -> tuple[str, ...]:
     """The packages for a driver: the core, and the plugins for the major version of CUDA that the branch has."""
     branch = catalogue.branches().get(driver.branch)
@@ -37,27 +28,23 @@ def packages(driver: Driver) -> tuple[str, ...]:
 
 
 ASKED = (files.file(pin_path(PIN)), system.os_release)
-"""The facts that `resolved` needs first."""
+"""The facts that `wanted_release` needs first."""
 
 
-def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Release:
-    """The release of the pin, or else the newest one of NVIDIA's repository. Raises HostError if that has none."""
+def wanted_release(facts: Facts, driver: Driver, given: CudaSource | None) -> str:
+    """The version of the pin, otherwise the newest one of NVIDIA's repository. Raises HostError if that has none."""
     now, os_release = facts.all(*ASKED)
     names = packages(driver)
-    pins = {
-        pin.version for pin in (read_pins(now.text) if now else ()) if pin.version and set(names) <= set(pin.packages)
-    }
-    if len(pins) == 1 and re.fullmatch(r"[0-9:.]+-[0-9]+", pinned := next(iter(pins))):
-        return Release(pinned, names)
+    pins = [pin for pin in (read_pins(now.text) if now else ()) if pin.version and set(names) <= set(pin.packages)]
+    versions = {pin.version for pin in pins}
+    if len(versions) == 1 and re.fullmatch(r"[0-9:.]+-[0-9]+", pins[0].version):
+        return pins[0].version
     remote = repository(os_release, given)
     offered = facts(apt_archive.offered(names, remote)).versions
-    others = {one.version for one in offered.get(names[1], ())}
-    have = [one.version for one in offered.get(CORE, ()) if one.version in others]
-    if not have:
-        raise HostError(
-            "dcgm",
-            f"{remote.url} has no {' and '.join(names)} of one version",
-            "NVIDIA's repository, or a mirror that has them",
-            "cuda_repository: a mirror with these packages, or leave `dcgm` out",
-        )
-    return Release(have[0], names)
+    of_cuda = {candidate.version for candidate in offered.get(names[1], ())}
+    for candidate in offered.get(CORE, ()):
+        if candidate.version in of_cuda:
+            return candidate.version
+    found = f"{remote.url} has no {' and '.join(names)} of one version"
+    fix = "cuda_repository: a mirror with these packages, or leave `dcgm` out"
+    raise HostError("dcgm", found, "NVIDIA's repository, or a mirror that has them", fix)

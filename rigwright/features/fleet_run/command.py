@@ -30,28 +30,25 @@ command that writes more; TERM, then KILL end one that runs longer than $3 secon
 
 
 def fleet_run(options: FleetRunOptions) -> int:
-    """Prints the output of every host, equal ones once; returns the exit code: 1 when the command failed, 3 when a host
-    is away."""
+    """Prints the output of every host, equal ones once; returns the exit code."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
         limit_s = options.timeout_s
         if not options.cmd.strip() or "\0" in options.cmd:
             found = "a NUL byte in it" if options.cmd.strip() else "no command"
             raise UsageError("--cmd", found, "a command, in quotes", "invoke fleet.run --cmd 'uptime -p'")
-        act, after = partial(_run_all, cmd=options.cmd, limit_s=limit_s), partial(_show, limit_s=limit_s)
+
+        def act(jobs: list[HostJob], _text: Any) -> None:
+            pool.run_hosts(jobs, partial(_run, cmd=options.cmd, limit_s=limit_s), activity="running it")
+
+        def after(jobs: list[HostJob], text: Any) -> None:
+            answers = {job.host.name: ran for job in jobs if (ran := job.report.get(CommandResult)) is not None}
+            table.show(text.console, answers, limit_s)
+
         all_hosts = replace(options, host=options.host or "all")
         return runner.HostCommand(all_hosts, act, root=options.sudo, tolerant=True, quiet=True, afterwards=after)
 
     return runner.run(options, prepare)
-
-
-def _run_all(jobs: list[HostJob], _text: Any, cmd: str, limit_s: float) -> None:
-    pool.run_hosts(jobs, partial(_run, cmd=cmd, limit_s=limit_s), activity="running it")
-
-
-def _show(jobs: list[HostJob], text: Any, limit_s: float) -> None:
-    answers = {job.host.name: ran for job in jobs if (ran := job.report.get(CommandResult)) is not None}
-    table.show(text.console, answers, limit_s)
 
 
 def _run(job: HostJob, cmd: str, limit_s: float) -> Iterator[CommandResult]:

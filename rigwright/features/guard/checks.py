@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rigwright.checks import Finding, check
@@ -9,7 +10,7 @@ from rigwright.facts import Facts
 from rigwright.facts import systemd as units
 from rigwright.facts.systemd import GUARD_UNIT
 from rigwright.features.guard import facts as guards
-from rigwright.features.guard.facts import GuardEvent, GuardReading, GuardState
+from rigwright.features.guard.facts import GuardReading, GuardState
 from rigwright.features.guard.variables import STEPS, Guard
 
 FRESH_S = 20.0
@@ -46,9 +47,8 @@ def runs(facts: Facts, *, guard: Guard | None = None) -> Iterator[Finding]:
     elif state.age_s > FRESH_S:
         cause = "its loop does not go on; systemd starts it again after a minute"
         fix = f"{_LOG}; sudo systemctl restart {GUARD_UNIT}"
-        yield Finding(
-            GUARD_UNIT, "fail", f"last reading {state.age_s:.0f} s ago", f"within {FRESH_S:.0f} s", cause, fix
-        )
+        seen, wanted = f"last reading {state.age_s:.0f} s ago", f"within {FRESH_S:.0f} s"
+        yield Finding(GUARD_UNIT, "fail", seen, wanted, cause, fix)
     else:
         yield from _reading(state, guard, hours)
     if state is not None:
@@ -65,32 +65,18 @@ def _reading(state: GuardState, wanted: Guard | None, hours: Sequence[GuardReadi
     if state.ring:
         wrong.append((f"its ring is not written: {state.ring}", "df -h /var; sudo du -xh /var | sort -h | tail"))
     if state.textfile:
-        wrong.append(
-            (
-                f"its metrics are not written: {state.textfile}",
-                "make the folder of guard.textfile, or leave guard.textfile out",
-            )
-        )
+        fix = "make the folder of guard.textfile, or leave guard.textfile out"
+        wrong.append((f"its metrics are not written: {state.textfile}", fix))
     if wanted and wanted.fan_rpm_min and not state.fans:
-        wrong.append(
-            (
-                "fan_rpm_min is set, and no fan is read",
-                "sudo apt-get install ipmitool; else take fan_rpm_min out of guard",
-            )
-        )
+        fix = "sudo apt-get install ipmitool; else take fan_rpm_min out of guard"
+        wrong.append(("fan_rpm_min is set, and no fan is read", fix))
     for seen, fix in wrong:
         yield Finding(GUARD_UNIT, "warn", seen, "", "", fix, "host")
     if not wrong:
-        fans = f", {state.fans} fans" if state.fans else ""
-        yield Finding(
-            GUARD_UNIT, "pass", f"reads {state.gpus} GPUs{fans}{_heat(hours)}{_energy(state)}", "a reading each second"
-        )
-
-
-def _heat(hours: Sequence[GuardReading]) -> str:
-    """`; 83 C at most in two weeks`; empty without a reading."""
-    degrees = [one.hottest_c for one in hours if one.hottest_c is not None]
-    return f"; {max(degrees):g} C at most in two weeks" if degrees else ""
+        seen = f"reads {state.gpus} GPUs" + (f", {state.fans} fans" if state.fans else "")
+        if degrees := [reading.hottest_c for reading in hours if reading.hottest_c is not None]:
+            seen += f"; {max(degrees):g} C at most in two weeks"
+        yield Finding(GUARD_UNIT, "pass", f"{seen}{_energy(state)}", "a reading each second")
 
 
 def _energy(state: GuardState) -> str:
@@ -120,10 +106,6 @@ def _deeds(state: GuardState) -> Iterator[Finding]:
     if failed:
         seen = "; ".join(f"{state.clock(one)} {one.text}" for one in failed[-_SHOWN:])
         yield Finding("failures of the guard", "warn", seen, "none", "", _LOG, "host")
-    noted = [f"{count} {words}" for event, words in _NOTED.items() if (count := _count(here, event))]
-    if noted:
+    counts = Counter(event.event for event in here)
+    if noted := [f"{counts[event]} {words}" for event, words in _NOTED.items() if counts[event]]:
         yield Finding("events of the guard", "info", f"since the boot: {', '.join(noted)}", "", "", _LOG, "host")
-
-
-def _count(events: Sequence[GuardEvent], event: str) -> int:
-    return sum(one.event == event for one in events)

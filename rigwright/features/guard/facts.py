@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import base64
 import datetime
-import math
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
@@ -29,7 +27,8 @@ _BOOT_ID = lazy_re.compile(r"[0-9a-f]{32}")
 _MONTH = lazy_re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 _EVENT = lazy_re.compile(r"[a-z][a-z-]{0,30}")
 _LOWERED = lazy_re.compile(
-    r"(?:\S{1,60} )?(?P<bus_id>[0-9a-f]{4,8}:[0-9a-f:.]{7}): power limit (?P<before>[0-9.]{1,9}) W -> (?P<watts>\d{1,6}(\.\d{1,3})?) W"
+    r"(?:\S{1,60} )?(?P<bus_id>[0-9a-f]{4,8}:[0-9a-f:.]{7}): "
+    r"power limit (?P<before>[0-9.]{1,9}) W -> (?P<watts>\d{1,6}(\.\d{1,3})?) W"
 )
 _ZONE = lazy_re.compile(r"([+-])(\d\d)(\d\d)")
 
@@ -147,14 +146,8 @@ def _list(value: Any, most: int) -> list[Any]:
 
 def _number(value: Any, most: float) -> float | None:
     """A number of 0 to `most`; None for anything else."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or not 0 <= value <= most
-    ):
-        return None
-    return float(value)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value <= most else None
 
 
 def _text(value: Any) -> str:
@@ -179,9 +172,8 @@ def _months(energy: Mapping[str, Any]) -> tuple[GuardMonth, ...]:
     for month, of_month in sorted(given.items())[-MOST_MONTHS:] if isinstance(given, dict) else ():
         if not _MONTH.fullmatch(month) or not isinstance(of_month, dict):
             continue
-        gpus_j, machine_j, seconds, machine_s = (
-            _number(of_month.get(key), 1e15) for key in ("gpus_j", "machine_j", "s", "machine_s")
-        )
+        keys = ("gpus_j", "machine_j", "s", "machine_s")
+        gpus_j, machine_j, seconds, machine_s = (_number(of_month.get(key), 1e15) for key in keys)
         if gpus_j is None or seconds is None:
             continue
         machine = round(machine_j / 3.6e6, 2) if machine_j is not None and machine_s else None
@@ -196,10 +188,7 @@ def _lasting(state: GuardState | None) -> GuardState | None:
         return None
     steps = tuple(one for one in state.events if one.event in STEPS)[-20:]
     over = tuple(one for one in state.months if one.month < state.month)
-    still = replace(
-        state, boot_id="", age_s=None, gpus=0, hung=0, fans=0, without_gpus="", ring="", textfile="", month=""
-    )
-    return replace(still, events=steps, months=over)
+    return GuardState("", state.utc_offset_s, None, 0, 0, 0, "", "", "", "", steps, over)
 
 
 state = Fact("guard.state", script(_READ, reads=True), _state, kept=_lasting)

@@ -27,17 +27,8 @@ from rigwright.operations.limits import PYNVML, pynvml
 CONFIG = "/etc/rigwright/guard.json"
 FOLDER = "/usr/local/lib/rigwright"
 PROGRAM = f"{FOLDER}/guard.py"
-NAMES = (
-    "guard.py",
-    "guard_acts.py",
-    "guard_gpus.py",
-    "guard_metrics.py",
-    "guard_notify.py",
-    "guard_sensors.py",
-    "guard_steps.py",
-    "guard_store.py",
-    "recorder.py",
-)
+_PARTS = ("acts", "gpus", "metrics", "notify", "sensors", "steps", "store")
+NAMES = ("guard.py", *(f"guard_{part}.py" for part in _PARTS), "recorder.py")
 """The program and what it imports, in onhost/ and on the host."""
 METRICS = "/var/lib/prometheus/node-exporter"
 """The folder of the metrics where the inventory names none: that of Debian's node_exporter."""
@@ -73,20 +64,16 @@ def installed(
         units.running(UNIT, all_files), units.unit(UNIT), *told, *asked, *map(files.file, all_files)
     )
     gpus = _gpus(facts) if guard.lower_limit_w else ()
-    changes = [
-        change
-        for name in NAMES
-        for change in file.differing(
-            facts, f"{FOLDER}/{name}", (shipped_files.folder("onhost") / name).read_bytes(), "0755"
-        )
-    ]
+    changes: list[Change] = []
+    for name in NAMES:
+        program_text = (shipped_files.folder("onhost") / name).read_bytes()
+        changes += file.differing(facts, f"{FOLDER}/{name}", program_text, "0755")
     changes += file.differing(facts, PYNVML, pynvml())
     changes += file.differing(facts, CONFIG, _config(guard, slots), "0600", secret=True)
     folder = posixpath.dirname(guard.textfile) if guard.textfile else METRICS
     values = {"program": PROGRAM, "config": CONFIG, "metrics": folder}
-    fresh = list(
-        services.unit(facts, name=UNIT, template=Template(templates.render("systemd/gpu-guard.service.j2", values)))
-    )
+    unit_text = templates.render("systemd/gpu-guard.service.j2", values)
+    fresh = list(services.unit(facts, name=UNIT, template=Template(unit_text)))
     for name in guard.stop:
         if facts(units.unit(name)).load == "not-found":
             yield Note(f"guard.stop: the host has no unit {name} now, so the step `stop` would not stop it", warn=True)
@@ -116,10 +103,8 @@ def _config(guard: Guard, slots: dict[BusId, str] | None) -> bytes:
     webhook = document["notify"].get("webhook", "")
     learn(webhook)
     if webhook and not re.fullmatch(r"https?://[^\s]{1,2000}", webhook):
-        expected = "https://... or http://..., in one word"
-        raise HostError(
-            "guard.notify.webhook", "the secret is no address", expected, "correct the source of the secret"
-        )
+        expected, fix = "https://... or http://..., in one word", "correct the source of the secret"
+        raise HostError("guard.notify.webhook", "the secret is no address", expected, fix)
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
 
 
@@ -137,13 +122,11 @@ def _outside(guard: Guard, gpus: tuple[gpu.Gpu, ...], slots: dict[BusId, str] | 
     for device in gpus:
         name = place(device.bus_id, slots)
         if device.power_min_w is not None and watts < device.power_min_w:
-            yield Note(
-                f"guard.lower_limit_w {watts}: the lowest of {name} is {device.power_min_w:g} W, which it gets then",
-                warn=True,
-            )
-        elif device.power_limit_w is not None and watts >= device.power_limit_w:
-            found = f"guard.lower_limit_w {watts}: {name} has {device.power_limit_w:g} W, so the step lower-limit changes nothing"
+            found = f"guard.lower_limit_w {watts}: the lowest of {name} is {device.power_min_w:g} W, which it gets then"
             yield Note(found, warn=True)
+        elif device.power_limit_w is not None and watts >= device.power_limit_w:
+            found = f"guard.lower_limit_w {watts}: {name} has {device.power_limit_w:g} W"
+            yield Note(f"{found}, so the step lower-limit changes nothing", warn=True)
 
 
 def _removed(facts: Facts) -> Iterator[Change]:

@@ -93,10 +93,8 @@ class Guard(Struct, frozen=True):
     textfile: AbsolutePath | None = None
 
     def __post_init__(self) -> None:
-        if self.gpu_temperature_c.above is not None and self.gpu_temperature_c.above > 110:
-            raise ValueError(
-                f"gpu_temperature_c {self.gpu_temperature_c.above:g}", "40 to 110 degrees Celsius, such as 90"
-            )
+        if (above := self.gpu_temperature_c.above) is not None and above > 110:
+            raise ValueError(f"gpu_temperature_c {above:g}", "40 to 110 degrees Celsius, such as 90")
         if list(self.steps) != [step for step in STEPS if step in self.steps]:
             raise ValueError(f"steps {list(self.steps)}", f"of {', '.join(STEPS)}, in this order and each once")
         if not 1 <= self.step_s <= 3600:
@@ -107,29 +105,23 @@ class Guard(Struct, frozen=True):
             raise ValueError("lower_limit_w, and no step lower-limit", "lower-limit in steps")
         for unit in self.stop:
             if not _UNIT.fullmatch(unit) or unit == "gpu-guard.service":
-                hint = did_you_mean(unit, [f"{unit}.service"])
-                raise ValueError(
-                    f"stop: '{unit}'{hint}", "units of systemd with their suffix, such as training.service"
-                )
+                found = f"stop: '{unit}'{did_you_mean(unit, [f'{unit}.service'])}"
+                raise ValueError(found, "units of systemd with their suffix, such as training.service")
         if bool(self.stop) != ("stop" in self.steps):
-            found = (
-                "stop names units, and no step is `stop`" if self.stop else "a step `stop`, and `stop` names no unit"
-            )
+            found = "a step `stop`, and `stop` names no unit"
+            if self.stop:
+                found = "stop names units, and no step is `stop`"
             raise ValueError(found, "both: steps: [lower-limit, stop], stop: [training.service]")
         if self.textfile is not None and not re.fullmatch(r"/[A-Za-z0-9._/+-]{1,200}\.prom", self.textfile):
-            raise ValueError(
-                f"textfile '{self.textfile}'",
-                "a path of letters, digits and ._/+- that ends with .prom, as node_exporter wants it",
-            )
+            expected = "a path of letters, digits and ._/+- that ends with .prom, as node_exporter wants it"
+            raise ValueError(f"textfile '{self.textfile}'", expected)
 
     def document(self) -> dict[str, Any]:
         """guard.json, which the program on the host reads. It has the webhook's address in plain text. Raises what the
         source of a secret raises."""
         thresholds: dict[str, dict[str, float]] = {}
-        for name, heat in (
-            ("gpu_temperature_c", self.gpu_temperature_c),
-            ("memory_temperature_c", self.memory_temperature_c),
-        ):
+        for name in ("gpu_temperature_c", "memory_temperature_c"):
+            heat = getattr(self, name)
             thresholds[name] = {"for_s": heat.for_s, **({} if heat.above is None else {"above": heat.above})}
         if self.fan_rpm_min is not None:
             thresholds["fan_rpm_min"] = {"below": self.fan_rpm_min.below, "for_s": self.fan_rpm_min.for_s}

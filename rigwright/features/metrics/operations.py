@@ -29,19 +29,17 @@ def textfile(facts: Facts, *, metrics: Metrics | None = None) -> Iterator[Change
         return
     theirs, now = facts.all(units.unit(_OTHERS), dpkg.packages(PACKAGE))
     if theirs.active == "active":
-        yield Note(
-            f"{_OTHERS} of somebody else runs: guard.textfile names a file in its --collector.textfile.directory"
-        )
+        text = "of somebody else runs: guard.textfile names a file in its --collector.textfile.directory"
+        yield Note(f"{_OTHERS} {text}")
         return
     changes = list(apt.packages(facts, names=[PACKAGE]))
     yield from changes
     if changes:
-        yield Note(
-            "node_exporter listens on port 9100 of every address: a firewall, or ARGS in /etc/default/" + PACKAGE
-        )
-        # Its folder was not there when the guard was started, whose unit can write only where something was.
+        text = "node_exporter listens on port 9100 of every address: a firewall, or ARGS in"
+        yield Note(f"{text} /etc/default/{PACKAGE}")
+        # The guard's unit can write only into folders that were there when it was started.
         restart = script(_AGAIN, units.GUARD_UNIT, timeout_s=120)
-        enable, start = (command("systemctl", *words, UNIT) for words in (("enable",), ("restart",)))
+        enable, start = command("systemctl", "enable", UNIT), command("systemctl", "restart", UNIT)
         yield Change("run", UNIT, "", "enabled, running", (enable, start, restart), units=(UNIT,))
         return
     installed = now.get(PACKAGE)

@@ -13,7 +13,7 @@ from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts
 from rigwright.features.recorder import facts as recordings
-from rigwright.features.recorder.facts import LOST, WRITTEN_S, RecordedXid, Recording
+from rigwright.features.recorder.facts import LOST, WRITTEN_S, Recording
 
 Slots = dict[BusId, str]
 
@@ -126,22 +126,19 @@ def _voltage(found: Recording) -> str:
 
 
 def _xids(found: Recording, slots: Slots | None) -> str:
-    late = [xid for xid in found.xids if xid.t >= found.last_t - XIDS_BEFORE_S]
-    codes: dict[int, list[RecordedXid]] = {}
-    for xid in late:
-        codes.setdefault(xid.code, []).append(xid)
-    return "; ".join(
-        f"Xid {code} on {', '.join(dict.fromkeys(place(xid.bus_id, slots) for xid in xids))}"
-        for code, xids in list(codes.items())[:4]
-    )
+    places: dict[int, dict[str, None]] = {}
+    for xid in found.xids:
+        if xid.t >= found.last_t - XIDS_BEFORE_S:
+            places.setdefault(xid.code, {})[place(xid.bus_id, slots)] = None
+    return "; ".join(f"Xid {code} on {', '.join(gpus)}" for code, gpus in list(places.items())[:4])
 
 
 def _lost(found: Recording, slots: Slots | None) -> str:
-    """The GPUs that were lost or hung in the last sample, without those of which an Xid tells."""
+    """The GPUs without an Xid that were lost or hung in the last sample."""
     if not len(found.series):
         return ""
-    told = {xid.bus_id for xid in found.xids}
-    states = {gpu: column[-1] for gpu, column in enumerate(found.series.state) if found.gpus[gpu].bus_id not in told}
+    known = {xid.bus_id for xid in found.xids}
+    states = {gpu: column[-1] for gpu, column in enumerate(found.series.state) if found.gpus[gpu].bus_id not in known}
     words = []
     for state, word in ((LOST, "lost"), (recordings.HUNG, "silent for two seconds")):
         if gpus := [gpu for gpu, value in states.items() if value == state]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
@@ -126,13 +127,8 @@ class Series(Struct, frozen=True):
     @classmethod
     def of(cls, gpus: int) -> Series:
         """Empty columns for so many GPUs."""
-
-        def columns() -> tuple[array[float], ...]:
-            return tuple(array("d") for _ in range(gpus))
-
-        bits = tuple(array("Q") for _ in range(gpus))
-        states = tuple(array("b") for _ in range(gpus))
-        return cls(array("d"), array("d"), columns(), columns(), columns(), columns(), columns(), bits, states)
+        columns = (tuple(array(kind) for _ in range(gpus)) for kind in "dddddQb")
+        return cls(array("d"), array("d"), *columns)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self.m)
@@ -152,7 +148,7 @@ class Peak(Struct, frozen=True):
     state: int
 
 
-class Recording(Struct, frozen=True):
+class Recording(Struct, frozen=True, kw_only=True):
     """A journal. Times are those of the host: `t` seconds since 1970, `m` of its monotonic clock.
 
     `end`: why the recorder ended; "" for a journal without an end. `now_boot_id` and `booted_t`: the boot that runs
@@ -172,17 +168,17 @@ class Recording(Struct, frozen=True):
     sensors: Sensors | None
     sensors_hung: int
     xids: tuple[RecordedXid, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[Mark, ...] = ()
     gaps: tuple[Pause, ...]
     jumps: tuple[Pause, ...]
     end: str
     first_t: float
     last_t: float
     damaged: int
-    left_out_bytes: int
-    now_boot_id: str
-    booted_t: float | None
-    running: bool
+    left_out_bytes: int = 0
+    now_boot_id: str = ""
+    booted_t: float | None = None
+    running: bool = True
 
     @property
     def went_down(self) -> bool:
@@ -215,7 +211,7 @@ class Recording(Struct, frozen=True):
         )
 
     def sum_w(self, row: int) -> float | None:
-        """The power of all GPUs in a sample, W; None without a reading of any."""
+        """The power of all GPUs in a sample, W; None without a reading."""
         values = [column[row] for column in self.series.power_w if not math.isnan(column[row])]
         return sum(values) if values else None
 
@@ -314,7 +310,7 @@ def journal(said: Mapping[str, str], marks: Sequence[str], data: bytes) -> Recor
 
     Raises ValueError if it has no first line that describes it.
     """
-    name, boot = said.get("recording", ""), said.get("boot", "")
+    name, boot, booted = (said.get(word, "") for word in ("recording", "boot", "booted"))
     if not _NAME.fullmatch(name) or not _BOOT_ID.fullmatch(boot):
         raise ValueError("no name of a recording, or no id of the boot")
     made = Lines(said.get("header", ""))
@@ -325,18 +321,14 @@ def journal(said: Mapping[str, str], marks: Sequence[str], data: bytes) -> Recor
     for line in lines:
         if line:
             made.add(line)
-    return made.recording(
-        name=name,
+    return replace(
+        made.recording(name),
         marks=tuple(_marks(marks)),
         left_out_bytes=max(0, size - READ_BYTES),
         now_boot_id=boot,
-        booted_t=_float(_number_in(said.get("booted", "")), 0, 1e11),
+        booted_t=float(booted) if re.fullmatch(r"\d{1,11}", booted, re.ASCII) else None,
         running="running" in said,
     )
-
-
-def _number_in(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"\d{1,11}", text, re.ASCII) else None
 
 
 def _no_constant(word: str) -> float:
@@ -369,21 +361,13 @@ def _text(value: Any, most: int) -> str:
 
 
 def _gpus(value: Any) -> tuple[RecordedGpu, ...]:
-    found = []
+    gpus = []
     for number, gpu in enumerate(value[:MOST_GPUS] if isinstance(value, list) else []):
         given = gpu if isinstance(gpu, dict) else {}
-        bus_id = _text(given.get("bus_id"), 20)
-        found.append(
-            RecordedGpu(
-                number,
-                bus_id if _BUS_ID.fullmatch(bus_id) else "",
-                _text(given.get("uuid"), 48),
-                _text(given.get("name"), 64),
-                _float(given.get("limit_w"), 0, 1e5),
-                _text(given.get("power"), 40),
-            )
-        )
-    return tuple(found)
+        bus_id, limit_w = _text(given.get("bus_id"), 20), _float(given.get("limit_w"), 0, 1e5)
+        uuid, name, power = (_text(given.get(key), most) for key, most in (("uuid", 48), ("name", 64), ("power", 40)))
+        gpus.append(RecordedGpu(number, bus_id if _BUS_ID.fullmatch(bus_id) else "", uuid, name, limit_w, power))
+    return tuple(gpus)
 
 
 def _marks(lines: Sequence[str]) -> Iterator[Mark]:
@@ -397,7 +381,6 @@ def _marks(lines: Sequence[str]) -> Iterator[Mark]:
         yield Mark(t, _text(given.get("stage"), 80), event, tuple(int(gpu) for gpu in gpus if gpu is not None))
 
 
-_NAN = math.nan
 _RANGES = ((0, 1e5), (0, 1e5), (0, 1e5), (-100, 1000), (-100, 1000))
 
 
@@ -423,17 +406,8 @@ class Lines:
         self.hung = self.damaged = 0
         self.first_t = self.last_t = 0.0
 
-    def recording(
-        self,
-        *,
-        name: str,
-        marks: tuple[Mark, ...] = (),
-        left_out_bytes: int = 0,
-        now_boot_id: str = "",
-        booted_t: float | None = None,
-        running: bool = True,
-    ) -> Recording:
-        """The recording as far as it has been read."""
+    def recording(self, name: str) -> Recording:
+        """The recording as far as it has been read; it is still running."""
         boot_id = self._header.get("boot_id")
         return Recording(
             name=name,
@@ -448,17 +422,12 @@ class Lines:
             sensors=self.sensors,
             sensors_hung=self.hung,
             xids=tuple(self.xids),
-            marks=marks,
             gaps=tuple(self.gaps),
             jumps=tuple(self.jumps),
             end=self.end,
             first_t=self.first_t,
             last_t=self.last_t,
             damaged=self.damaged,
-            left_out_bytes=left_out_bytes,
-            now_boot_id=now_boot_id,
-            booted_t=booted_t,
-            running=running,
         )
 
     def add(self, line: str) -> None:
@@ -505,7 +474,7 @@ class Lines:
             values = gpu if isinstance(gpu, list) and len(gpu) == len(READINGS) else [None] * len(READINGS)
             for column, value, (low, high) in zip(columns, values, _RANGES, strict=False):
                 checked = _float(value, low, high)
-                column[number].append(_NAN if checked is None else checked)
+                column[number].append(math.nan if checked is None else checked)
             bits = values[5]
             series.reasons[number].append(bits if type(bits) is int and 0 <= bits < 1 << 63 else 0)
             series.state[number].append({"hung": HUNG, "lost": LOST}.get(gpu, 0) if isinstance(gpu, str) else 0)
@@ -522,18 +491,10 @@ class Lines:
             self.voltages.append(Voltage(t, m, volts))
         if "fans" in given:
             words = given.get("psu")
-            supplies = {
-                _text(name, 40): _text(value if isinstance(value, str) else f"{value}", 80)
-                for name, value in (list(words.items())[:MOST_SENSORS] if isinstance(words, dict) else ())
-            }
-            self.sensors = Sensors(
-                t,
-                source,
-                _numbers(given.get("rails")),
-                _numbers(given.get("fans")),
-                _numbers(given.get("temps")),
-                supplies,
-            )
+            supplies = list(words.items())[:MOST_SENSORS] if isinstance(words, dict) else []
+            texts = {_text(name, 40): _text(f"{value}", 80) for name, value in supplies}
+            rails, fans, temps = (_numbers(given.get(key)) for key in ("rails", "fans", "temps"))
+            self.sensors = Sensors(t, source, rails, fans, temps, texts)
 
     def _limits(self, given: Any) -> None:
         if isinstance(given, list) and len(given) == len(self.gpus):

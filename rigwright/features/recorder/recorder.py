@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 
 from rigwright.core import lazy_re
-from rigwright.core.command import Result, script
+from rigwright.core.command import script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.engine import onhost_program, run_owner
 from rigwright.engine import own_programs as ours
@@ -87,9 +87,9 @@ def start(run: HostRun, limit_s: int, hz: float = HZ, idle_s: int = 0) -> str:
     latest.
 
     `idle_s`: it also ends when the file `alive` of the folder was not touched for so long; 0: never. A recorder with an
-    idle end removes its folder when it ends by itself. A recorder that `stop` ends keeps it, for its caller. One with
-    an idle end whose command has ended goes on while the program beside which it runs is at work, and this run has it;
-    without that program it is replaced. Raises HostError, also when another recorder runs; Unreachable.
+    idle end removes its folder when it ends by itself; after `stop` the folder stays for the caller. This run takes
+    over a recorder with an idle end whose command has ended, while the program beside it is at work; otherwise it
+    replaces it. Raises HostError, also when another recorder runs; Unreachable.
     """
     owner, limit_s = run_owner.owner(run.options.run_id, run.host.name), min(limit_s, LONGEST_S)
     description = own_programs.description(NAME, owner, limit_s + 120, _IDLE_END if idle_s else "")
@@ -106,15 +106,11 @@ def start(run: HostRun, limit_s: int, hz: float = HZ, idle_s: int = 0) -> str:
         discard(run, folder)
         answer = run.transport.run([begin])[0]
     if answer.code != 0:
-        raise _not_started(answer)
+        expected, fix = "systemd-run, python3, room in /var", "sudo apt-get install python3; df -h /run /var"
+        if answer.code == 75:
+            expected, fix = "one recording at a time", f"wait until it has ended, or: sudo systemctl stop {UNIT}"
+        raise HostError(NAME, f"it cannot be started: {answer.error_text[:300]}", expected, fix)
     return f"{FOLDERS}/{answer.text.strip()[:80]}"
-
-
-def _not_started(answer: Result) -> HostError:
-    expected, fix = "systemd-run, python3, room in /var", "sudo apt-get install python3; df -h /run /var"
-    if answer.code == 75:
-        expected, fix = "one recording at a time", f"wait until it has ended, or: sudo systemctl stop {UNIT}"
-    return HostError(NAME, f"it cannot be started: {answer.error_text[:300]}", expected, fix)
 
 
 def stop(run: HostRun, folder: str) -> None:
@@ -183,9 +179,8 @@ class Following:
         answer = self._run.transport.run([script(_POLL, *words, timeout_s=20)])[0]
         head = _POLLED.match(answer.stdout)
         if head is None:
-            raise HostError(
-                NAME, f"its journal cannot be read: {answer.error_text[:200]}", "a journal", "the same command again"
-            )
+            found = f"its journal cannot be read: {answer.error_text[:200]}"
+            raise HostError(NAME, found, "a journal", "the same command again")
         state, file, at = (word.decode() for word in head.groups())
         data = answer.stdout[head.end() :]
         if file != self._file:

@@ -33,9 +33,8 @@ def examine(job: HostJob) -> Iterator[FactsResult]:
         standing = (as_left, sum(not file.ours for file in files))
         if not as_left and standing[1]:
             found = f"none of the {len(files)} files that {strange[0].run} and later runs wrote stands as they left it"
-            expected = (
-                "the disk that they changed; on a system that was installed anew there is nothing of them to take back"
-            )
+            expected = "the disk that they changed; on a system that was installed anew"
+            expected += " there is nothing of them to take back"
             fix = "leave the records where they are: the next provision records what is here now"
             raise HostError(job.host.name, found, expected, fix)
     yield FactsResult({records.runs.name: plain(runs), STANDING: list(standing)})

@@ -35,11 +35,8 @@ def rollback(options: RollbackOptions) -> int:
         raise UsageError("--host", "it is not given", "the hosts that are to go back", name)
     engine.require_run(options.to, options.host)
     if options.list and options.adopt:
-        found, fix = (
-            "both are given",
-            f"{program_name()} rollback --host {shlex.quote(options.host)} --list, then with --adopt",
-        )
-        raise UsageError("--list --adopt", found, "one of them", fix)
+        fix = f"{program_name()} rollback --host {shlex.quote(options.host)} --list, then with --adopt"
+        raise UsageError("--list --adopt", "both are given", "--list or --adopt", fix)
     inventory = f" --inventory {shlex.quote(str(options.inventory))}" if options.inventory else ""
     if options.list or options.adopt:
         act = _list if options.list else partial(_adopt, yes=options.yes, inventory=inventory)
@@ -55,15 +52,10 @@ def _rollback(jobs: list[HostJob], text: Any, options: RollbackOptions, inventor
 
     for job in jobs:
         job.bound = with_aim(job.bound, options.to)
-    take_back(
-        jobs,
-        text,
-        question="Go back?",
-        activity="going back",
-        nothing=partial(_nothing, to=options.to, inventory=inventory),
-        yes=options.yes,
-        plan=partial(_plan, to=options.to, inventory=inventory),
-    )
+    nothing = partial(_nothing, to=options.to, inventory=inventory)
+    plan = partial(_plan, to=options.to, inventory=inventory)
+    words = {"question": "Go back?", "activity": "going back"}
+    take_back(jobs, text, **words, nothing=nothing, yes=options.yes, plan=plan)
     if not options.tag_names:
         ended = [job for job in jobs if job.report.error is None and job.report.status == "ok"]
         pool.run_hosts(ended, partial(_end, to=options.to), activity="recording")
@@ -123,9 +115,8 @@ def _aims(last: Run, to: str) -> bool:
 
 def _onward(job: HostJob, rollback: Run, inventory: str) -> str:
     typed = _typed(job, inventory)
-    return (
-        f"to bring back what that rollback took away: {typed} --to {rollback.run}; to go further back: {typed} --list"
-    )
+    back = f"to bring back what that rollback took away: {typed} --to {rollback.run}"
+    return f"{back}; to go further back: {typed} --list"
 
 
 def _typed(job: HostJob, inventory: str) -> str:
@@ -146,12 +137,12 @@ def _list(jobs: list[HostJob], text: Any) -> None:
         text.line(f"[bold]{as_is(job.host.name)}[/]: {count(len(runs), 'run')} to go back before")
         in_force = past_runs.in_force(runs)
         for run in reversed(runs):
-            text.plain(f"  {run.run}  {past_runs.at(run)}{_told(run, runs, run.run in in_force)}")
+            text.plain(f"  {run.run}  {past_runs.at(run)}{_description(run, runs, run.run in in_force)}")
         text.plain(f"  now: {past_runs.standing(runs)}")
 
 
-def _told(run: Run, runs: Sequence[Run], in_force: bool) -> str:
-    """What is to be said of a run in the list."""
+def _description(run: Run, runs: Sequence[Run], in_force: bool) -> str:
+    """The description of a run in the list."""
     first = past_runs.beginning(runs, run)
     parts = (
         (f"a rollback to before {run.to}", bool(run.to)),

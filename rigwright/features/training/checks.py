@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rigwright.checks import AGAIN, Finding, check, of_symptom, of_text
-from rigwright.core.numbers import count, numbers
+from rigwright.core.numbers import count
 from rigwright.facts import Facts, pci
 from rigwright.features.training import facts as facts_of
-from rigwright.features.training.torch_build import runs_on
+from rigwright.features.training.torch_build import kernels, runs_on
 from rigwright.features.training.variables import Training
 
 SUBJECT = "training environment"
@@ -31,52 +31,32 @@ def works(facts: Facts, *, training: Training) -> Iterator[Finding]:
         return
     named = f"torch {proof.torch}, Python {proof.python}"
     if proof.cuda is None:
-        yield Finding(
-            SUBJECT,
-            "fail",
-            f"{named} is a build without CUDA",
-            "a torch with CUDA",
-            "",
-            f"a torch with CUDA in {training.lock or 'the lock'}; then {_MAKE}",
-        )
+        fix = f"a torch with CUDA in {training.lock or 'the lock'}; then {_MAKE}"
+        yield Finding(SUBJECT, "fail", f"{named} is a build without CUDA", "a torch with CUDA", "", fix)
         return
     if proof.error:
         yield of_text(proof.error, SUBJECT, f"{named}: {proof.error}", "CUDA's start", fix="nvidia-smi; invoke verify")
         return
-    capabilities = sorted({gpu.capability for gpu in proof.gpus}, key=numbers)
-    lacking = [one for one in capabilities if not runs_on(one, proof.architectures)]
-    if lacking:
-        kernels = ", ".join(f"sm_{one.replace('.', '')}" for one in lacking)
-        seen = f"{named} has no {kernels} kernels: only {', '.join(proof.architectures)}"
-        yield of_symptom("cuda.no_kernel_image", SUBJECT, seen, kernels, verdict="fail", fix=_MAKE)
+    capabilities = [gpu.capability for gpu in proof.gpus]
+    if lacking := kernels(each for each in capabilities if not runs_on(each, proof.architectures)):
+        seen = f"{named} has no {lacking} kernels: only {', '.join(proof.architectures)}"
+        yield of_symptom("cuda.no_kernel_image", SUBJECT, seen, lacking, verdict="fail", fix=_MAKE)
         return
     for number, gpu in enumerate(proof.gpus):
         if gpu.error is not None:
             yield of_text(gpu.error, SUBJECT, f"{gpu.name}, torch's GPU {number}: {gpu.error}", "a product", fix=AGAIN)
         elif not gpu.right:
+            seen = f"{gpu.name}, torch's GPU {number}: a product of whole numbers is wrong"
             fix = "invoke stress; then sudo dmesg | grep -e NVRM -e Xid"
-            yield Finding(
-                SUBJECT,
-                "fail",
-                f"{gpu.name}, torch's GPU {number}: a product of whole numbers is wrong",
-                "the exact product",
-                "",
-                fix,
-            )
+            yield Finding(SUBJECT, "fail", seen, "the exact product", "", fix)
     if any(not gpu.right for gpu in proof.gpus):
         return
-    driven = sum(one.driver == "nvidia" for one in bus)
+    driven = sum(each.driver == "nvidia" for each in bus)
     if len(proof.gpus) != driven:
+        seen, cause = f"{named} sees {len(proof.gpus)} of {driven} GPUs", "a GPU that CUDA does not see"
         fix = "nvidia-smi; sudo dmesg | grep -e NVRM -e Xid; then invoke verify"
-        yield Finding(
-            SUBJECT,
-            "fail",
-            f"{named} sees {len(proof.gpus)} of {driven} GPUs",
-            f"{driven} GPUs",
-            "a GPU that CUDA does not see",
-            fix,
-        )
+        yield Finding(SUBJECT, "fail", seen, f"{driven} GPUs", cause, fix)
         return
-    kinds = ", ".join(f"sm_{one.replace('.', '')}" for one in capabilities)
-    seen = f"{named}, NCCL {proof.nccl}: kernels for {kinds} (built for {', '.join(proof.architectures)}); an exact product on {count(driven, 'GPU')}"
+    built = f"kernels for {kernels(capabilities)} (built for {', '.join(proof.architectures)})"
+    seen = f"{named}, NCCL {proof.nccl}: {built}; an exact product on {count(driven, 'GPU')}"
     yield Finding(SUBJECT, "pass", seen)

@@ -28,12 +28,11 @@ Kind = Literal["absent", "empty", "own", "other"]
 
 
 class Place(Struct, frozen=True):
-    """A folder for an environment, and what the host has for one.
+    """A folder for an environment, and what the host has for it.
 
     `kind`: absent, empty, own (rigwright made it), other. `whole`: the sha256 of the requirements of a whole
-    environment, else "". `folder_owner`: its owner, "" without a folder. `python`: the version of the interpreter to
-    use (3.11), None if the host has none; `venv`: it can make environments. `user`: the owner to be exists. `free_mib`:
-    the room there.
+    environment, else "". `folder_owner`: "" without a folder. `python`: the version of the interpreter (3.11), None
+    without one; `venv`: it can make environments. `user`: the wanted owner exists.
     """
 
     kind: Kind
@@ -103,9 +102,7 @@ def _recorded(result: Result) -> str | None:
 
 
 recorded = Fact(
-    "training.recorded",
-    script(f"[ ! -f {FOLDER}/record ] || head -c 400 {FOLDER}/record", reads=True),
-    _recorded,
+    "training.recorded", script(f"[ ! -f {FOLDER}/record ] || head -c 400 {FOLDER}/record", reads=True), _recorded
 )
 """The path of the environment that rigwright made; None if it made none."""
 
@@ -167,7 +164,8 @@ def route(requirement: str, python: str, wheels: str, options: tuple[str, ...]) 
 
 
 _WHEEL = re.compile(
-    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._]{0,80})-(?P<version>[0-9][A-Za-z0-9.+!_]{0,60})(-[0-9][^-]{0,40})?(-[^-]{1,200}){3}\.whl"
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._]{0,80})-(?P<version>[0-9][A-Za-z0-9.+!_]{0,60})"
+    r"(-[0-9][^-]{0,40})?(-[^-]{1,200}){3}\.whl"
 )
 
 
@@ -179,8 +177,8 @@ def project(name: str) -> str:
 def _wheels(result: Result) -> frozenset[str] | None:
     if result.lines[:1] == ["absent"]:
         return None
-    found = (match for line in result.lines if (match := _WHEEL.fullmatch(line)))
-    return frozenset(f"{project(match['name'])}=={match['version']}" for match in found)
+    matches = filter(None, map(_WHEEL.fullmatch, result.lines))
+    return frozenset(f"{project(match['name'])}=={match['version']}" for match in matches)
 
 
 def wheels(folder: str) -> Fact[frozenset[str] | None]:

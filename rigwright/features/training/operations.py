@@ -13,7 +13,7 @@ from rigwright import catalogue
 from rigwright.catalogue import torch_locks
 from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
-from rigwright.core.command import Command, script
+from rigwright.core.command import script
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import count
@@ -33,7 +33,8 @@ BUILD_S = 5400
 """4 GB over a line of 10 Mbit/s take 55 minutes."""
 
 _LINE = lazy_re.compile(
-    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,80})==(?P<version>[0-9A-Za-z.+!-]{1,60})(?: *;[^#]{0,200}?)?(?P<hashes>(?: +--hash=sha256:[0-9a-f]{64})+)"
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,80})==(?P<version>[0-9A-Za-z.+!-]{1,60})"
+    r"(?: *;[^#]{0,200}?)?(?P<hashes>(?: +--hash=sha256:[0-9a-f]{64})+)"
 )
 
 _RECORD = f"""
@@ -41,29 +42,19 @@ umask 022; mkdir -p -m 755 {FOLDER} && cat >{REQUIREMENTS}.new && printf '%s\\n'
 sync {REQUIREMENTS}.new {FOLDER}/record.new && mv -f {REQUIREMENTS}.new {REQUIREMENTS} && mv -f {FOLDER}/record.new {FOLDER}/record
 """
 
-_BUILD = (
-    ENTER
-    + """
-path=$1 owner=$2 python=$3 sha=$4 name=${1##*/}; shift 4
-enter "${path%/*}" make || exit 1
+_BUILD = f"""{ENTER}
+path=$1 owner=$2 python=$3 sha=$4 name=${{1##*/}}; shift 4
+enter "${{path%/*}}" make || exit 1
 rm -rf -- "./$name" && mkdir -m 755 -- "./$name" && chown -- "$owner:" "./$name" || exit 1
 home=$(getent passwd -- "$owner" | cut -d: -f6)
 exec runuser -u "$owner" -- env HOME="$home" PIP_DISABLE_PIP_VERSION_CHECK=1 sh -c '
 path=$1 python=$2 sha=$3; shift 3
 umask 022; cd -- "$path" && "$python" -I -m venv . && mkdir .tmp || exit 1
 TMPDIR=$path/.tmp ./bin/python -I -m pip install --no-input --no-cache-dir --progress-bar=off --require-hashes --no-deps --only-binary=:all: \\
-  "$@" -r """
-    + REQUIREMENTS
-    + """ || exit 1
-./bin/python -I -m pip check && ./bin/python -I -c "import torch" && rm -rf .tmp && printf "%s\\n" "$sha" >"""
-    + MARK
-    + """.new && sync ."""
-    + """ && mv -f """
-    + f"""{MARK}.new {MARK}"""
-    + """
+  "$@" -r {REQUIREMENTS} || exit 1
+./bin/python -I -m pip check && ./bin/python -I -c "import torch" && rm -rf .tmp && printf "%s\\n" "$sha" >{MARK}.new && sync . && mv -f {MARK}.new {MARK}
 ' sh "$path" "$python" "$sha" "$@"
 """
-)
 """Root makes the folder; everything in it is made by its owner, so root runs nothing that the owner can change."""
 
 _TAKE_AWAY = f"""{ENTER}
@@ -104,18 +95,14 @@ def python_installed(facts: Facts, *, training: Training) -> Iterator[Change]:
     if place.python is None or not place.venv:
         name = f"python{training.python or '3'}"
         names = [name, f"{name}-venv"]
-        there, asked = facts.all(dpkg.packages(*names), apt_archive.offered(tuple(names)))
-        lacks = [
-            each for each in names if not asked.versions.get(each) and not (each in there and there[each].installed)
-        ]
-        if lacks:
+        there, offered = facts.all(dpkg.packages(*names), apt_archive.offered(tuple(names)))
+        installed = [name for name in names if name in there and there[name].installed]
+        if lacks := [name for name in names if name not in installed and not offered.versions.get(name)]:
+            found = f"no source of the host has {' and '.join(lacks)}"
+            expected = "a Python that the host's apt has, with its -venv package (on Ubuntu in universe)"
             fix = "leave `python` out: the host's python3; or " if training.python else ""
-            raise HostError(
-                "training.python",
-                f"no source of the host has {' and '.join(lacks)}",
-                "a Python that the host's apt has, with its -venv package (on Ubuntu in universe)",
-                f"{fix}add a source that has it, then sudo apt-get update, on the host",
-            )
+            fix += "add a source that has it, then sudo apt-get update, on the host"
+            raise HostError("training.python", found, expected, fix)
         yield from apt.packages(facts, names=names)
 
 
@@ -132,27 +119,18 @@ def environment(facts: Facts, *, training: Training, driver: Driver) -> Iterator
     place, gpus, *_ = facts.all(_place(training), pci.gpus, *asked)
     if place.kind == "other":
         found = f"{training.path} is there, and rigwright did not make it"
-        raise HostError(
-            "training.path",
-            found,
-            "no such path, an empty folder, or the environment of an earlier run",
-            "another path, such as /opt/train",
-        )
+        expected = "no such path, an empty folder, or the environment of an earlier run"
+        raise HostError("training.path", found, expected, "another path, such as /opt/train")
     if not place.user:
-        raise HostError(
-            "training.owner",
-            f"the host has no user {training.owner}",
-            "a user of the host",
-            f"another owner; or sudo adduser {training.owner}, on the host",
-        )
+        fix = f"another owner; or sudo adduser {training.owner}, on the host"
+        raise HostError("training.owner", f"the host has no user {training.owner}", "a user of the host", fix)
     python = training.python or place.python
     if python is None:
         raise Unavailable("the host has no python3 yet")
-    wanted = (
-        _of_file(facts, training.lock)
-        if training.lock
-        else _of_catalogue([gpu.device_id for gpu in gpus], training, driver, python)
-    )
+    if training.lock:
+        wanted = _of_file(facts, training.lock)
+    else:
+        wanted = _of_catalogue([gpu.device_id for gpu in gpus], training, driver, python)
     if place.whole == wanted.sha256 and place.folder_owner == training.owner:
         return
     yield Note(f"{wanted.title}, for Python {python}")
@@ -164,25 +142,21 @@ def environment(facts: Facts, *, training: Training, driver: Driver) -> Iterator
     listed = [facts_of.wheels(training.wheels)] if training.wheels else []
     way, *there = facts.all(facts_of.route(wanted.first, training.python or "", training.wheels or "", source), *listed)
     if training.wheels:
-        _all_there(training.wheels, there[0], wanted)
+        _require_wheels(training.wheels, there[0], wanted)
     if way.works is None:
         yield Note(f"whether pip reaches the wheels is not known yet: {way.said}", warn=True)
     elif not way.works:
         raise _no_way(training, way.said)
-    disk = (
-        f", {_gb(wanted.size_bytes)} to load, {_gb(wanted.size_bytes * UNPACKED)} on the disk"
-        if wanted.size_bytes
-        else ""
-    )
+    after = f"{wanted.title}: {count(len(wanted.requirements), 'wheel')}"
+    if wanted.size_bytes:
+        after += f", {_gb(wanted.size_bytes)} to load, {_gb(wanted.size_bytes * UNPACKED)} on the disk"
     before = {"own": "another environment" if place.whole else "not whole", "empty": "empty folder"}.get(place.kind, "")
-    yield Change(
-        "change" if before else "add",
-        training.path,
-        before,
-        f"{wanted.title}: {count(len(wanted.requirements), 'wheel')}{disk}, owner {training.owner}",
-        (script(_RECORD, training.path, stdin=wanted.content), _build(training, wanted, source)),
-        disruptive=place.kind == "own" and bool(place.whole),
-    )
+    words = (training.path, training.owner, f"python{training.python or '3'}", wanted.sha256, *source)
+    build = script(_BUILD, *words, timeout_s=BUILD_S, long=True)
+    commands = (script(_RECORD, training.path, stdin=wanted.content), build)
+    after += f", owner {training.owner}"
+    disruptive = place.kind == "own" and bool(place.whole)
+    yield Change("change" if before else "add", training.path, before, after, commands, disruptive=disruptive)
 
 
 @operation()
@@ -197,74 +171,51 @@ def _place(training: Training) -> Fact[Place]:
     return facts_of.place(training.path, training.owner, training.python or "")
 
 
-def _build(training: Training, wanted: Wanted, source: Sequence[str]) -> Command:
-    interpreter = f"python{training.python or '3'}"
-    return script(
-        _BUILD, training.path, training.owner, interpreter, wanted.sha256, *source, timeout_s=BUILD_S, long=True
-    )
-
-
 def _of_catalogue(device_ids: Sequence[str], training: Training, driver: Driver, python: str) -> Wanted:
-    models = [model for one in device_ids if (model := catalogue.model_of(one))]
     if not device_ids:
-        raise HostError(
-            "training.torch",
-            "the host has no NVIDIA GPU",
-            "a GPU",
-            "lspci -nn -d 10de: shows them; or training.lock, a file with the hashes of a torch",
-        )
-    if len(models) < len(device_ids):
-        unknown = next(one for one in device_ids if catalogue.model_of(one) is None)
-        raise HostError(
-            "training.torch",
-            f"the catalogue does not know the GPU 10de:{unknown}",
-            "GPUs of the catalogue",
-            "training.lock, a file with the hashes of a torch that has kernels for it",
-        )
+        fix = "lspci -nn -d 10de: shows them; or training.lock, a file with the hashes of a torch"
+        raise HostError("training.torch", "the host has no NVIDIA GPU", "a GPU", fix)
+    models = []
+    for device_id in device_ids:
+        if (model := catalogue.model_of(device_id)) is None:
+            found = f"the catalogue does not know the GPU 10de:{device_id}"
+            fix = "training.lock, a file with the hashes of a torch that has kernels for it"
+            raise HostError("training.torch", found, "GPUs of the catalogue", fix)
+        models.append(model)
     choice = torch_locks.torch_for(models, driver, training.torch)
-    if python not in choice.lock.pythons:
+    known = choice.lock.pythons
+    if python not in known:
         found = f"torch {choice.lock.torch} ({choice.line}) has no wheel for Python {python}"
-        known = choice.lock.pythons
-        raise HostError(
-            "training.python",
-            found,
-            f"{', '.join(known[:-1])} or {known[-1]}",
-            f"training: {{python: '{known[-1]}'}}, where apt has it",
-        )
+        fix = f"training: {{python: '{known[-1]}'}}, where apt has it"
+        raise HostError("training.python", found, f"{', '.join(known[:-1])} or {known[-1]}", fix)
     wheels = choice.lock.of(python)
     oldest = min(models, key=lambda model: tuple(map(int, model.compute_capability.split("."))))
-    title = f"torch {choice.lock.torch} of the line {choice.line}, with kernels for the {oldest.name} ({oldest.architecture})"
-    smallest = min(wheels, key=lambda one: one.bytes)
-    return Wanted(
-        title, tuple(one.requirement for one in wheels), smallest.requirement, sum(one.bytes for one in wheels)
-    )
+    title = f"torch {choice.lock.torch} of the line {choice.line}"
+    title += f", with kernels for the {oldest.name} ({oldest.architecture})"
+    smallest, size_bytes = min(wheels, key=lambda wheel: wheel.bytes), sum(wheel.bytes for wheel in wheels)
+    return Wanted(title, tuple(wheel.requirement for wheel in wheels), smallest.requirement, size_bytes)
 
 
 def _of_file(facts: Facts, path: str) -> Wanted:
-    """What the requirements file of the owner names. Raises HostError for one that is not there, or that pins no torch
-    by hash."""
+    """What the requirements file of the owner names. Raises HostError for a missing file, or one without a torch with
+    its hash."""
     file, example = facts(files.file(path)), "uv pip compile --generate-hashes writes one"
     if file is None or file.kind != "file":
         raise HostError("training.lock", f"the host has no file {path}", "a requirements file with hashes", example)
     if file.sha256 and not file.content:
-        raise HostError(
-            "training.lock",
-            f"{path} has more than 64 KiB",
-            "a smaller file",
-            "only the wheels of this machine: without the hashes of other systems",
-        )
+        fix = "only the wheels of this machine: without the hashes of other systems"
+        raise HostError("training.lock", f"{path} has more than 64 KiB", "a smaller file", fix)
     joined = re.sub(r"\\\n\s*", " ", file.text)
     lines = [line.strip() for line in joined.splitlines()]
     lines = [re.sub(r" +#.*", "", line) for line in lines if line and not line.startswith("#")]
+    torch = None
     for line in lines:
-        if not _LINE.fullmatch(line):
-            raise HostError(
-                "training.lock",
-                f"{path} has the line '{line[:80]}'",
-                "NAME==VERSION --hash=sha256:..., nothing else",
-                example,
-            )
-    torch = next((match for line in lines if (match := _LINE.fullmatch(line)) and match["name"] == "torch"), None)
+        match = _LINE.fullmatch(line)
+        if match is None:
+            expected = "NAME==VERSION --hash=sha256:..., nothing else"
+            raise HostError("training.lock", f"{path} has the line '{line[:80]}'", expected, example)
+        if torch is None and match["name"] == "torch":
+            torch = match
     if torch is None:
         raise HostError("training.lock", f"{path} names no torch", "torch==VERSION --hash=sha256:...", example)
     return Wanted(f"torch {torch['version']} of {path}", tuple(lines), min(lines, key=len), 0)
@@ -276,26 +227,21 @@ def _room(training: Training, place: Place, wanted: Wanted) -> None:
     if place.free_mib < needed:
         found = f"{training.path} has {place.free_mib} MiB of room"
         expected = f"{needed} MiB: {_gb(wanted.size_bytes)} of wheels, and what is unpacked from them"
-        raise HostError(
-            "training.path", found, expected, "training: {path: ...} on a larger disk; df -h; sudo apt-get clean"
-        )
+        fix = "training: {path: ...} on a larger disk; df -h; sudo apt-get clean"
+        raise HostError("training.path", found, expected, fix)
 
 
-def _all_there(folder: str, there: frozenset[str] | None, wanted: Wanted) -> None:
-    """Raises HostError for a folder that is not there, or that lacks wheels. A line with a condition may be for other
-    machines: pip knows."""
+def _require_wheels(folder: str, there: frozenset[str] | None, wanted: Wanted) -> None:
+    """Raises HostError for a folder that is missing or lacks wheels. Lines with a condition are left to pip."""
     if there is None:
-        raise HostError(
-            "training.wheels", f"the host has no folder {folder}", "a folder with all wheels", _fetch(folder)
-        )
+        found = f"the host has no folder {folder}"
+        raise HostError("training.wheels", found, "a folder with all wheels", _fetch(folder))
     needed = [match for line in wanted.requirements if ";" not in line and (match := _LINE.fullmatch(line))]
-    lacks = [f"{one['name']}=={one['version']}" for one in needed]
-    lacks = [
-        one for one in lacks if f"{facts_of.project(one.partition('==')[0])}=={one.partition('==')[2]}" not in there
-    ]
-    if lacks:
-        named = f"{', '.join(lacks[:4])}{f' and {len(lacks) - 4} more' if len(lacks) > 4 else ''}"
-        found = f"{folder} lacks {len(lacks)} of {count(len(needed), 'wheel')}: {named}"
+    lacking = [wheel for wheel in needed if f"{facts_of.project(wheel['name'])}=={wheel['version']}" not in there]
+    if lacking:
+        names = ", ".join(f"{wheel['name']}=={wheel['version']}" for wheel in lacking[:4])
+        more = f" and {len(lacking) - 4} more" if len(lacking) > 4 else ""
+        found = f"{folder} lacks {len(lacking)} of {count(len(needed), 'wheel')}: {names}{more}"
         raise HostError("training.wheels", found, "all wheels", _fetch(folder))
 
 
@@ -305,22 +251,17 @@ def _fetch(folder: str) -> str:
 
 def _no_way(training: Training, said: str) -> HostError:
     """The error of a first wheel that pip did not get."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    message = next((line for line in reversed(lines) if "ERROR" in line), lines[-1] if lines else "pip said nothing")[
-        :300
-    ]
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["pip said nothing"]
+    message = next((line for line in reversed(lines) if "ERROR" in line), lines[-1])[:300]
     if "do not match" in said.lower() and "hash" in said.lower():
-        return HostError(
-            "training",
-            f"a wheel is not the one of the lock: {message}",
-            "the sha256 of the lock",
-            "another index or folder; the wheel there was changed",
-        )
+        fix = "another index or folder; the wheel there was changed"
+        return HostError("training", f"a wheel is not the one of the lock: {message}", "the sha256 of the lock", fix)
     if training.wheels:
         found = f"pip takes none of the wheels in {training.wheels}: {message}"
         return HostError("training.wheels", found, "all wheels of the lock", _fetch(training.wheels))
     at = f"the index {training.index}" if training.index else "the package index"
-    fix = "a route or a proxy in /etc/pip.conf; training: {index: http://...} of a mirror; or training: {wheels: /folder}, on the host"
+    fix = "a route or a proxy in /etc/pip.conf; training: {index: http://...} of a mirror"
+    fix += "; or training: {wheels: /folder}, on the host"
     return HostError("training", f"pip gets nothing from {at}: {message}", "a package index that the host reaches", fix)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from rigwright.core.numbers import numbers
 from rigwright.core.schema import Release
 
 
@@ -33,24 +34,20 @@ class TorchBuild(Struct, frozen=True):
 
 
 def runs_on(capability: str, architectures: Iterable[str]) -> bool:
-    """Whether a GPU ("8.6") runs one of a build's architectures.
+    """Whether a GPU of compute capability "8.6" runs one of a build's architectures.
 
-    sm_80 is machine code, for 8.0 and what is above it in the same major version; sm_90a for that GPU alone; sm_100f as
-    sm_100. compute_80 is for the driver to translate, and runs on that and everything newer.
+    sm_80 and sm_100f are machine code for that and newer GPUs of the same major version, sm_90a for that GPU alone. The
+    driver compiles compute_80 for that and all newer GPUs.
     """
-    major, minor = (int(part) for part in capability.split("."))
-    for name in architectures:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)
-        if match is None:
-            continue
+    gpu = tuple(map(int, capability.split(".")))
+    for match in filter(None, (re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name) for name in architectures)):
         made = int(match[2]), int(match[3])
-        same = made == (major, minor)
-        if match[4] == "a":
-            fits = same
-        elif match[1] == "compute" and match[4] == "":
-            fits = made <= (major, minor)
-        else:
-            fits = made[0] == major and made[1] <= minor
-        if fits:
+        compiled = match[1] == "compute" and not match[4]
+        if made == gpu or (match[4] != "a" and made < gpu and (compiled or made[0] == gpu[0])):
             return True
     return False
+
+
+def kernels(capabilities: Iterable[str]) -> str:
+    """The architectures of GPUs: `sm_70, sm_86`."""
+    return ", ".join(f"sm_{each.replace('.', '')}" for each in sorted(set(capabilities), key=numbers))

@@ -10,25 +10,12 @@ from msgspec import Struct
 from rigwright.core.schema import AbsolutePath, Release
 
 AUTO = "auto"
-_USUAL = AbsolutePath("/opt/train")
-_SYSTEM = (
-    "/",
-    "/opt",
-    "/usr",
-    "/usr/local",
-    "/home",
-    "/root",
-    "/var",
-    "/var/lib",
-    "/srv",
-    "/etc",
-    "/tmp",
-    "/boot",
-    "/mnt",
-    "/data",
+_SYSTEM = re.compile(
+    r"/|/(opt|usr|usr/local|home|root|var|var/lib|srv|tmp|mnt|data)"
+    r"|/(boot|dev|etc|proc|run|sys|bin|sbin|lib|lib32|lib64)(/.*)?|/usr/(?!local/).*"
 )
-_OF_THE_SYSTEM = re.compile(r"/(boot|dev|etc|proc|run|sys|bin|sbin|lib|lib32|lib64)(/.*)?|/usr/(?!local/).*")
-"""Folders in which nobody's environment belongs."""
+"""Folders of the system, which are no folder of an environment."""
+_PATH = re.compile(r"/[A-Za-z0-9._+/-]{1,200}")
 
 
 class Training(Struct, frozen=True):
@@ -41,7 +28,7 @@ class Training(Struct, frozen=True):
     "": that of the host's pip configuration.
     """
 
-    path: AbsolutePath = _USUAL
+    path: AbsolutePath = AbsolutePath("/opt/train")
     owner: str = "root"
     python: Release | None = None
     torch: str = AUTO
@@ -50,17 +37,10 @@ class Training(Struct, frozen=True):
     index: str = ""
 
     def __post_init__(self) -> None:
-        path = posixpath.normpath(self.path)
-        if (
-            not re.fullmatch(r"/[A-Za-z0-9._+/-]{1,200}", self.path)
-            or path != self.path
-            or path in _SYSTEM
-            or _OF_THE_SYSTEM.fullmatch(path)
-        ):
-            raise ValueError(
-                f"path '{self.path}'",
-                "a folder of its own and not of the system, of letters, digits and ._+-/, such as /opt/train",
-            )
+        path = self.path
+        if not _PATH.fullmatch(path) or posixpath.normpath(path) != path or _SYSTEM.fullmatch(path):
+            expected = "a folder of its own and not of the system, of letters, digits and ._+-/, such as /opt/train"
+            raise ValueError(f"path '{path}'", expected)
         if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", self.owner):
             raise ValueError(f"owner '{self.owner}'", "a user of the host, such as ubuntu")
         if self.python is not None and not re.fullmatch(r"3\.\d{1,2}", self.python):
@@ -71,10 +51,9 @@ class Training(Struct, frozen=True):
             raise ValueError(f"torch {self.torch} and a lock", "one of them: the lock names its torch")
         for name in ("lock", "wheels"):
             value = getattr(self, name)
-            if value is not None and not re.fullmatch(r"/[A-Za-z0-9._+/-]{1,200}", value):
-                raise ValueError(
-                    f"{name} '{value}'", "a path on the host of letters, digits and ._+-/, such as /srv/wheels"
-                )
+            if value is not None and not _PATH.fullmatch(value):
+                expected = "a path on the host of letters, digits and ._+-/, such as /srv/wheels"
+                raise ValueError(f"{name} '{value}'", expected)
         if self.index and not re.fullmatch(r"https?://[^\s'\"@]{1,300}", self.index):
             raise ValueError("index is no address", "http://... or https://..., without a password")
         if self.index and self.wheels:

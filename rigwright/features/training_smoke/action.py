@@ -18,8 +18,8 @@ from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 
 
-def recorded(past: History, machine: int | None) -> tuple[DatedFigures, ...]:
-    """The speeds of earlier trainings of a machine, oldest first; () for a new one. Raises HistoryError."""
+def earlier_speeds(past: History, machine: int | None) -> tuple[DatedFigures, ...]:
+    """The speeds of earlier trainings of a machine, oldest first. Raises HistoryError."""
     found: list[DatedFigures] = []
     for one in past.every(machine, training_smoke.trained.name):
         try:

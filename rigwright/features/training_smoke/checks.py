@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import AGAIN, Finding, Verdict, check, of_symptom, of_text
+from rigwright.checks import AGAIN, Finding, check, of_symptom, of_text
 from rigwright.checks.nccl_programs import linked_ranks, past_nvlink
 from rigwright.checks.p2p import left_behind, symptom_of_branch
 from rigwright.core.numbers import count
@@ -15,7 +17,7 @@ from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, pci
 from rigwright.features.training_smoke import facts as facts_of
 from rigwright.features.training_smoke.facts import DatedFigures, SmokeFigures, SmokeRun
-from rigwright.features.training_smoke.torch import built
+from rigwright.features.training_smoke.torch import torch_findings
 
 FALLS_TO = 0.8
 """Of the first loss; the model comes there within a few dozen steps."""
@@ -37,7 +39,7 @@ def torch(facts: Facts) -> Iterator[Finding]:
     GPUs."""
     document, loaded, bus = facts.all(facts_of.trained, driver.loaded_version, pci.gpus)
     models = [model for entry in bus if (model := catalogue.model_of(entry.device_id))]
-    yield from built(document, loaded, models)
+    yield from torch_findings(document, loaded, models)
 
 
 @check(needs=facts_of.trained, follows=("driver.", "xid.", torch))
@@ -50,9 +52,7 @@ def learned(facts: Facts) -> Iterator[Finding]:
         yield unfinished(run, loaded) or losses_of(run)
     if not document.runs:
         yield Finding("training", "unknown", "not run: its torch cannot train", "a training", "", AGAIN)
-        return
-    missing = document.gpus - max((run.gpus for run in document.runs), default=0)
-    if missing:
+    elif max(run.gpus for run in document.runs) != document.gpus:
         seen = "not run, because one on fewer GPUs did not end"
         yield Finding(f"training on {count(document.gpus, 'GPU')}", "unknown", seen, "a training", "", AGAIN)
 
@@ -67,13 +67,8 @@ def unfinished(run: SmokeRun, loaded: str | None) -> Finding | None:
     if ended.outcome == "hang":
         still = next((rank for rank in run.ranks if rank.stage != "done"), None)
         at = f"; rank {still.rank} at {still.stage}" if still else ""
-        return of_symptom(
-            symptom_of_branch(loaded, "nccl.timeout"),
-            _title(run),
-            f"{ended.error}{at}; killed",
-            "an end",
-            verdict="fail",
-        )
+        symptom, seen = symptom_of_branch(loaded, "nccl.timeout"), f"{ended.error}{at}; killed"
+        return of_symptom(symptom, _title(run), seen, "an end", verdict="fail")
     if ended.outcome == "not run":
         return Finding(_title(run), "unknown", f"not run: {ended.error}", "a training", "", AGAIN)
     if run.samples_s is None:
@@ -89,23 +84,17 @@ def losses_of(run: SmokeRun) -> Finding:
     losses = [rank.loss_last for rank in run.ranks if rank.loss_last is not None]
     shown = f"loss {first:.4g} -> {max(losses):.4g}" if losses else "no loss"
     fix = "invoke stress; then the same command again"
-    if len(losses) < run.gpus or not all(math.isfinite(one) for one in losses):
-        return Finding(
-            _title(run), "fail", f"{shown}: not a number", "a loss", "wrong results of a GPU, or of a copy", fix
-        )
+    if len(losses) < run.gpus or not all(map(math.isfinite, losses)):
+        cause = "wrong results of a GPU, or of a copy"
+        return Finding(_title(run), "fail", f"{shown}: not a number", "a loss", cause, fix)
     if max(losses) - min(losses) > EQUAL * max(losses):
         worst = max(run.ranks, key=lambda rank: abs((rank.loss_last or 0) - losses[0]))
-        seen = f"the loss is not equal on all ranks: {min(losses):.6g} to {max(losses):.6g}, rank {worst.rank} differs from rank 0"
+        span = f"{min(losses):.6g} to {max(losses):.6g}"
+        seen = f"the loss is not equal on all ranks: {span}, rank {worst.rank} differs from rank 0"
         return of_symptom("nccl.wrong_data", _title(run), seen, "the same loss on each rank", verdict="fail")
     if max(losses) > FALLS_TO * first:
-        return Finding(
-            _title(run),
-            "fail",
-            f"{shown} after {run.ranks[0].steps} steps",
-            f"{FALLS_TO * first:.4g} or less",
-            "wrong results of a GPU, or too short",
-            fix,
-        )
+        seen, cause = f"{shown} after {run.ranks[0].steps} steps", "wrong results of a GPU, or too short"
+        return Finding(_title(run), "fail", seen, f"{FALLS_TO * first:.4g} or less", cause, fix)
     same = len({rank.device for rank in run.ranks}) == 1
     if same and len({rank.weights for rank in run.ranks}) > 1:
         seen = "the weights of the ranks are not equal, bit for bit, on GPUs of one model"
@@ -122,18 +111,15 @@ def transport(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] |
     document, bus = facts.all(facts_of.trained, pci.gpus)
     if not document.runs:
         return
-    run = max((one for one in document.runs if one.gpus > 1), key=lambda one: one.gpus, default=None)
-    if run is None:
-        yield Finding("NCCL in training", "info", "one GPU: nothing to transport")
-        return
-    if not run.run.transports:
-        if run.samples_s is not None:
-            backend = run.ranks[0].backend or "no backend"
-            yield Finding("NCCL in training", "info", f"{backend}: its log names no transport")
-        return
-    linked = linked_ranks(rig, slots, [gpu.bus_id for gpu in bus]) if run.gpus == len(bus) else frozenset()
-    ways = sorted({way.transport for way in run.run.transports.values()})
-    yield past_nvlink(run.run, "NCCL in training", linked) or Finding("NCCL in training", "pass", " and ".join(ways))
+    run, subject = max(document.runs, key=lambda run: run.gpus), "NCCL in training"
+    if run.gpus == 1:
+        yield Finding(subject, "info", "one GPU: nothing to transport")
+    elif run.run.transports:
+        linked = linked_ranks(rig, slots, [gpu.bus_id for gpu in bus]) if run.gpus == len(bus) else frozenset()
+        ways = sorted({way.transport for way in run.run.transports.values()})
+        yield past_nvlink(run.run, subject, linked) or Finding(subject, "pass", " and ".join(ways))
+    elif run.samples_s is not None:
+        yield Finding(subject, "info", f"{run.ranks[0].backend or 'no backend'}: its log names no transport")
 
 
 @check(needs=facts_of.trained, follows=("health.", learned, transport))
@@ -142,10 +128,10 @@ def speed(
 ) -> Iterator[Finding]:
     """Samples a second, and the efficiency against one GPU, compared with the rig's figure and with earlier trainings
     of this machine."""
-    found = facts_of.figures(facts(facts_of.trained))
-    alone = next((one for one in found if one.gpus == 1), None)
-    for one in found:
-        yield _speed(one, alone, rig, smoke_before or ())
+    speeds = facts_of.figures(facts(facts_of.trained))
+    alone = next((each for each in speeds if each.gpus == 1), None)
+    for each in speeds:
+        yield _speed(each, alone, rig, smoke_before or ())
 
 
 def _speed(one: SmokeFigures, alone: SmokeFigures | None, rig: Rig | None, before: Sequence[DatedFigures]) -> Finding:
@@ -154,25 +140,14 @@ def _speed(one: SmokeFigures, alone: SmokeFigures | None, rig: Rig | None, befor
     efficiency = one.samples_s / (one.gpus * alone.samples_s) if alone and one.gpus > 1 else None
     if efficiency is not None:
         seen += f", efficiency {efficiency:.0%}"
-    same = [
-        each
-        for each in before
-        if (each.figures.gpus, each.figures.precision, each.figures.devices) == (one.gpus, one.precision, one.devices)
-    ]
+    comparable = replace(one, samples_s=0, torch="")
+    same = [each for each in before if replace(each.figures, samples_s=0, torch="") == comparable]
     best = max(same, key=lambda each: each.figures.samples_s, default=None)
     if best and one.samples_s < (1 - SLOWER) * best.figures.samples_s:
         other = f", with torch {best.figures.torch} in place of {one.torch}" if best.figures.torch != one.torch else ""
         wanted = f"{best.figures.samples_s:.0f} samples/s, as on {best.at[:10]}{other}"
-        verdict: Verdict = "info" if other else "warn"
-        return Finding(
-            title,
-            verdict,
-            seen,
-            wanted,
-            "lower clocks, or a slower link",
-            "invoke stress; invoke verify --tags p2p",
-            "past",
-        )
+        cause, fix = "lower clocks, or a slower link", "invoke stress; invoke verify --tags p2p"
+        return Finding(title, "info" if other else "warn", seen, wanted, cause, fix, "past")
     seen += f"; {best.figures.samples_s:.0f} on {best.at[:10]}" if best else ""
     known = rig.scaling if rig else None
     if efficiency is not None and known and known.gpus == one.gpus:
@@ -181,13 +156,6 @@ def _speed(one: SmokeFigures, alone: SmokeFigures | None, rig: Rig | None, befor
             return Finding(title, "warn", seen, wanted, "a slow pair of GPUs", "invoke verify --tags p2p", "rig")
         return Finding(title, "pass", seen, wanted, source="rig")
     if efficiency is not None and efficiency < LEAST_EFFICIENCY:
-        wanted = f"{LEAST_EFFICIENCY:.0%} or more"
-        return Finding(
-            title,
-            "info",
-            seen,
-            wanted,
-            "slow links: the model is small, so its gradients weigh much",
-            "invoke verify --tags p2p",
-        )
+        wanted, cause = f"{LEAST_EFFICIENCY:.0%} or more", "slow links: the model is small, so its gradients weigh much"
+        return Finding(title, "info", seen, wanted, cause, "invoke verify --tags p2p")
     return Finding(title, "pass", seen)

@@ -26,12 +26,8 @@ def train_smoke(options: TrainSmokeOptions) -> int:
         if options.executor:
             raise UsageError("--executor", "a training is watched from this machine", "train.smoke without --executor")
         if options.python and not options.python.startswith(("/", "~/")):
-            raise UsageError(
-                "--python",
-                f"{options.python} does not say where on the host",
-                "a path that begins with / or ~/",
-                "--python ~/venv/bin/python",
-            )
+            found = f"{options.python} does not say where on the host"
+            raise UsageError("--python", found, "a path that begins with / or ~/", "--python ~/venv/bin/python")
         asked = SmokeOptions(options.seconds, options.python)
         if (options.links or options.unlike) and not options.nodes:
             flag = "--links" if options.links else "--unlike"
@@ -40,9 +36,8 @@ def train_smoke(options: TrainSmokeOptions) -> int:
             train_nodes = features.part("nodes", "command")
             act = partial(train_nodes.act, options=options, asked=asked)
             return runner.HostCommand(options, act, runner.playbook(options.playbook, train_nodes.PLAYBOOK))
-        return runner.HostCommand(
-            options, partial(_train, options=options, asked=asked), runner.playbook(options.playbook, "train-smoke")
-        )
+        act = partial(_train, options=options, asked=asked)
+        return runner.HostCommand(options, act, runner.playbook(options.playbook, "train-smoke"))
 
     return runner.run(options, prepare)
 
@@ -55,7 +50,8 @@ def _train(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: Sm
     for job in able:
         cards = job.report.facts.get("gpu.gpus")
         number = count(len(cards), "GPU") if isinstance(cards, tuple) else "the GPUs"
-        words = f"trains a small model on {number} for about {asked.seconds:g} s, first on one, then on more and more together."
+        words = f"trains a small model on {number} for about {asked.seconds:g} s"
+        words += ", first on one, then on more and more together."
         text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(words)}")
     runner.consent(options.yes, "Train on these GPUs?")
     pool.run_hosts(able, partial(smoked.smoke_host, options=asked, before=_before(able, text)), activity="training")
@@ -68,9 +64,8 @@ def _before(jobs: list[HostJob], text: Any) -> dict[str, tuple[DatedFigures, ...
     """By host the speeds of earlier trainings; {} and a warning where the history cannot be read."""
     try:
         with History.open() as past:
-            return {
-                name: smoked.recorded(past, machine) for name, machine in fleet_check.machines_of(past, jobs).items()
-            }
+            machines = fleet_check.machines_of(past, jobs)
+            return {name: smoked.earlier_speeds(past, machine) for name, machine in machines.items()}
     except HistoryError as error:
         text.warn(f"nothing is known of earlier trainings: {error}")
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
@@ -96,11 +96,9 @@ class DatedFigures(Struct, frozen=True):
 
 
 def refuse_odd_ranks(run: SmokeRun, world: int) -> None:
-    """Raises ValueError for ranks of a run that are not numbered below `world`, each once, or that say what no rank
-    can."""
-    if [rank.rank for rank in run.ranks] != sorted({rank.rank for rank in run.ranks}) or any(
-        not 0 <= rank.rank < world for rank in run.ranks
-    ):
+    """Raises ValueError for ranks that are not numbered below `world`, each once, or that have impossible values."""
+    numbers = [rank.rank for rank in run.ranks]
+    if numbers != sorted(set(numbers)) or not set(numbers) <= set(range(world)):
         raise ValueError("ranks that are not numbered from 0 on")
     for rank in run.ranks:
         for value in asdict(rank).values():
@@ -127,19 +125,15 @@ def _trained(result: Result) -> Smoke:
 
 def figures(found: Smoke) -> list[SmokeFigures]:
     """The speed of each run that came to its end."""
-    made = []
+    speeds = []
     for run in found.runs:
         if run.samples_s is not None:
             first = run.ranks[0]
             devices = tuple(sorted(rank.device or "" for rank in run.ranks))
-            made.append(SmokeFigures(run.gpus, run.samples_s, first.precision, first.torch or "", devices))
-    return made
+            speeds.append(SmokeFigures(run.gpus, run.samples_s, first.precision, first.torch or "", devices))
+    return speeds
 
 
-def _kept(found: Smoke) -> list[dict[str, Any]]:
-    return [to_builtins(one) for one in figures(found)]
-
-
-trained = Fact("training_smoke.trained", READ_DOCUMENT, _trained, kept=_kept)
+trained = Fact("training_smoke.trained", READ_DOCUMENT, _trained, kept=lambda smoke: to_builtins(figures(smoke)))
 """The document of the training; it exists on the host only right after the run. The history keeps the speeds
 (SmokeFigures)."""

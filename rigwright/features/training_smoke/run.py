@@ -32,8 +32,7 @@ class SmokeOptions(Struct, frozen=True):
 
 
 def refuse(run: HostRun, options: SmokeOptions, training: Training | None) -> None:
-    """Raises HostError while processes use the GPUs, with MIG on, without a GPU, and where there is no interpreter to
-    train with."""
+    """Raises HostError while processes use the GPUs, with MIG on, without a GPU, and without an environment."""
     if use := gpu_use(run, continues=NAME):
         fix = "wait for their end, or end them; then the same command again"
         raise HostError(run.host.name, f"{use}, and the training takes all GPUs", "idle GPUs", fix)
@@ -49,12 +48,8 @@ def refuse(run: HostRun, options: SmokeOptions, training: Training | None) -> No
         raise HostError(run.host.name, "the inventory has no `training`", "an environment with torch", fix)
     place = run.value(environment.place(training.path, training.owner, training.python or ""))
     if place.kind != "own" or not place.whole:
-        raise HostError(
-            run.host.name,
-            f"{training.path} is no whole environment",
-            "an environment with torch",
-            f"{MAKE}; or --python PATH",
-        )
+        found, fix = f"{training.path} is no whole environment", f"{MAKE}; or --python PATH"
+        raise HostError(run.host.name, found, "an environment with torch", fix)
 
 
 def trained(run: HostRun, options: SmokeOptions, training: Training | None) -> Smoke:

@@ -1,5 +1,4 @@
-"""A build of torch, judged before it runs: is it one, has it CUDA, does the driver speak it, has it kernels for the
-GPUs."""
+"""Findings on the torch of an interpreter before it trains: CUDA, the driver, and kernels for the GPUs."""
 
 from __future__ import annotations
 
@@ -12,15 +11,14 @@ from rigwright.catalogue.compatibility import torch_wheel
 from rigwright.checks import Finding, of_symptom, of_text
 from rigwright.core.desired import Driver
 from rigwright.core.numbers import numbers
-from rigwright.features.training.torch_build import TorchBuild, runs_on
+from rigwright.features.training.torch_build import TorchBuild, kernels, runs_on
 from rigwright.features.training_smoke.facts import Smoke
 
 SUBJECT = "PyTorch"
 
 
-def built(document: Smoke, loaded: str | None, models: Sequence[Model]) -> Iterator[Finding]:
-    """One finding for a torch that cannot be used, or a pass; a failing one ends in the wheels that the catalogue
-    knows."""
+def torch_findings(document: Smoke, loaded: str | None, models: Sequence[Model]) -> Iterator[Finding]:
+    """One finding on the torch; the fix of a failing one names the wheels that the catalogue knows."""
     build, examined, python = document.build, document.examined, document.python
     fix = _wheels(python, loaded, models)
     if build is None:
@@ -39,7 +37,7 @@ def built(document: Smoke, loaded: str | None, models: Sequence[Model]) -> Itera
 
 
 def _no_answer(document: Smoke) -> Finding:
-    """Of an interpreter that did not get so far as to say what its torch is."""
+    """The finding on an interpreter that did not say what its torch is."""
     run, python = document.examined, document.python
     if run.outcome == "hang":
         fix = "nvidia-smi; sudo dmesg | grep -e NVRM -e Xid; then invoke explain 'ITS TEXT'"
@@ -63,12 +61,11 @@ def _with_cuda(build: TorchBuild, document: Smoke, loaded: str | None, models: S
     if loaded and numbers(loaded) < numbers(least):
         seen, wanted = f"{named}, and driver {loaded} is loaded", f"driver {least} or newer, or an older CUDA"
         return of_symptom("cuda.driver_too_old", SUBJECT, seen, wanted, "catalogue", verdict="fail", fix=fix)
-    capabilities = [item.capability for item in build.gpus] or [item.compute_capability for item in models]
-    lacking = sorted({item for item in capabilities if not runs_on(item, build.architectures)}, key=numbers)
+    capabilities = [gpu.capability for gpu in build.gpus] or [model.compute_capability for model in models]
+    lacking = kernels(each for each in capabilities if not runs_on(each, build.architectures))
     if lacking and build.architectures:
-        kernels = ", ".join(f"sm_{item.replace('.', '')}" for item in lacking)
-        seen = f"{named} has no {kernels} kernels: only {', '.join(build.architectures)}"
-        return of_symptom("cuda.no_kernel_image", SUBJECT, seen, kernels, verdict="fail", fix=fix)
+        seen = f"{named} has no {lacking} kernels: only {', '.join(build.architectures)}"
+        return of_symptom("cuda.no_kernel_image", SUBJECT, seen, lacking, verdict="fail", fix=fix)
     if build.error:
         return of_text(build.error, SUBJECT, f"{named}: {build.error}", "CUDA's start", fix="nvidia-smi; invoke verify")
     if len(build.gpus) != document.gpus:
@@ -77,23 +74,19 @@ def _with_cuda(build: TorchBuild, document: Smoke, loaded: str | None, models: S
         return Finding(SUBJECT, "fail", seen, f"{document.gpus} GPUs", "a GPU that CUDA does not see", todo)
     if build.nccl is None:
         return Finding(SUBJECT, "fail", f"{named} was built without NCCL", "NCCL", "", fix)
-    kinds = ", ".join(f"sm_{item.replace('.', '')}" for item in sorted(set(capabilities), key=numbers))
     old = next((item for item in catalogue.symptoms_in(f"NCCL version {build.nccl}") if item.kind == "p2p"), None)
     if old:
         return of_symptom(old.key, SUBJECT, f"{named}, NCCL {build.nccl}", "another NCCL")
-    return Finding(SUBJECT, "pass", f"{named}, NCCL {build.nccl}: kernels for {kinds}")
+    return Finding(SUBJECT, "pass", f"{named}, NCCL {build.nccl}: kernels for {kernels(capabilities)}")
 
 
 def _wheels(python: str, loaded: str | None, models: Sequence[Model]) -> str:
-    """What to install: the newest line of wheels that has kernels for every GPU and runs on the driver that is
-    loaded."""
-    known = loaded and re.fullmatch(r"\d{3}(\.\d+)+", loaded)
-    choice = torch_wheel(models, Driver(loaded.split(".")[0], loaded)) if loaded and known else None
+    """What to install: the newest line of wheels with kernels for every GPU that runs on the loaded driver."""
+    choice = None
+    if loaded and re.fullmatch(r"\d{3}(\.\d+)+", loaded):
+        choice = torch_wheel(models, Driver(loaded.split(".")[0], loaded))
     if choice is None:
-        return (
-            "a torch whose torch.cuda.get_arch_list() holds these GPUs; invoke verify --tags cuda says which wheels do"
-        )
-    spec = f"'torch=={choice.last}.*'" if choice.last else "torch"
-    return (
-        f"{python} -m pip install {spec}, from PyTorch's {choice.name} wheels (as of {catalogue.torch_wheels().as_of})"
-    )
+        wanted = "a torch whose torch.cuda.get_arch_list() holds these GPUs"
+        return f"{wanted}; invoke verify --tags cuda says which wheels do"
+    spec, as_of = f"'torch=={choice.last}.*'" if choice.last else "torch", catalogue.torch_wheels().as_of
+    return f"{python} -m pip install {spec}, from PyTorch's {choice.name} wheels (as of {as_of})"

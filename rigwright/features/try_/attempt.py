@@ -68,11 +68,8 @@ class Measurement(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """A quantity before and after: the medians, half of the range of the rounds, and the change of the median in
-    percent.
-
-    None: not measured.
-    """
+    """A quantity before and after: medians, half of the range of the rounds, and the change of the median in percent;
+    None where it was not measured."""
 
     quantity: str
     before: float | None
@@ -134,12 +131,11 @@ class Attempt(HostResult, frozen=True):
 
 
 def row(quantity: str, before: Sequence[float], after: Sequence[float]) -> Row:
-    """A quantity of QUANTITIES compared."""
+    """The comparison of the rounds of a quantity."""
     from statistics import median
 
-    ends = [median(values) if values else None for values in (before, after)]
+    was, now = (median(values) if values else None for values in (before, after))
     spreads = [(max(values) - min(values)) / 2 if values else None for values in (before, after)]
-    was, now = ends
     percent = None if was is None or now is None or not was else (now / was - 1) * 100
     return Row(quantity, was, now, spreads[0], spreads[1], percent, _judged(quantity, before, after, percent))
 
@@ -155,25 +151,19 @@ def _judged(quantity: str, before: Sequence[float], after: Sequence[float], perc
     return "higher" if percent > 0 else "lower"
 
 
-def compared(before: Measurement, after: Measurement) -> Comparison:
-    """Two measurements of one machine."""
-    rows = tuple(
-        row(name, before.rounds.get(name, ()), after.rounds.get(name, ()))
-        for name in QUANTITIES
-        if before.rounds.get(name) or after.rounds.get(name)
-    )
-    broken, repaired = (tuple(_only(*pair)) for pair in ((after, before), (before, after)))
+def compare(before: Measurement, after: Measurement) -> Comparison:
+    """The comparison of two measurements of one machine."""
+    values = [(name, before.rounds.get(name, ()), after.rounds.get(name, ())) for name in QUANTITIES]
+    rows = tuple(row(*each) for each in values if each[1] or each[2])
+    broken, repaired = tuple(_only(after, before)), tuple(_only(before, after))
     names = dict.fromkeys((*before.conditions, *after.conditions))
-    differs = tuple(
-        Difference(name, before.conditions.get(name, ""), after.conditions.get(name, ""))
-        for name in names
-        if before.conditions.get(name, "") != after.conditions.get(name, "")
-    )
+    conditions = [(name, before.conditions.get(name, ""), after.conditions.get(name, "")) for name in names]
+    differs = tuple(Difference(*each) for each in conditions if each[1] != each[2])
     return Comparison(rows, differs, broken, repaired, _verdict(rows, broken, repaired))
 
 
 FOLLOWS = "not run: the peer-to-peer test fails"
-"""Why a part of the load was not measured whose failure is told already."""
+"""Why a part of the load was not measured; the peer-to-peer test names the failure."""
 
 
 def _only(one: Measurement, other: Measurement) -> list[str]:
@@ -188,28 +178,27 @@ def _only(one: Measurement, other: Measurement) -> list[str]:
             outcomes.setdefault(outcome, []).append(name)
     if len(outcomes) > 1:
         outcomes.pop("not run", None)
-    texts = [f"peer-to-peer test: {outcome}: {_listed(names)}" for outcome, names in outcomes.items()]
+    texts = []
+    for outcome, names in outcomes.items():
+        more = f"; and {len(names) - 3} more" if len(names) > 3 else ""
+        texts.append(f"peer-to-peer test: {outcome}: {'; '.join(names[:3])}{more}")
     texts += [f"{part}: {why}" for part, why in one.missing.items() if part not in other.missing and why != FOLLOWS]
     wrong = {name: seen for name, seen in one.wrong.items() if name not in other.wrong}
     return texts + [f"{name}: {seen}" for name, seen in wrong.items() if not (outcomes and name.startswith("p2p."))]
 
 
-def _listed(names: Sequence[str]) -> str:
-    return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
-
-
 def _verdict(rows: Sequence[Row], broken: Sequence[str], repaired: Sequence[str]) -> Verdict:
-    judged = {row.judgement for row in rows}
     if broken:
         return "refused"
-    better, worse = "better" in judged or bool(repaired), "worse" in judged
-    if better or worse:
-        return "mixed" if better and worse else "faster" if better else "slower"
-    return "same"
+    judgements = {row.judgement for row in rows}
+    better, worse = "better" in judgements or bool(repaired), "worse" in judgements
+    if better and worse:
+        return "mixed"
+    return "faster" if better else "slower" if worse else "same"
 
 
-def decided(comparison: Comparison, keep_if: str) -> tuple[bool | None, str]:
-    """Whether --keep-if keeps the change, and why; None: the user is to be asked. What fails after the change is never
+def decide(comparison: Comparison, keep_if: str) -> tuple[bool | None, str]:
+    """Whether --keep-if keeps the change, and why; None: the user decides. A change with new failures is never
     kept."""
     why = WORDS[comparison.verdict]
     if comparison.verdict == "refused":

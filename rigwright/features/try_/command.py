@@ -6,7 +6,6 @@ import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +17,7 @@ from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.process import prompt
 from rigwright.core.process.program_name import program_name
+from rigwright.core.typed_json import typed
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import loads, only_keys
 from rigwright.engine import host_variables, playbook, rollback
@@ -42,16 +42,12 @@ def try_(options: TryOptions) -> int:
     def prepare(run_id: str) -> runner.HostCommand:
         if options.executor:
             raise UsageError("--executor", "a try measures and decides from this machine", "try without --executor")
-        given = _given(options)
-        keep_if = _keep_if(options, bool(given))
-        trial = _Try(run_id, options, keep_if, MeasurementOptions(options.wheels, options.rounds), given)
+        variable = _variable(options)
+        keep_if = _keep_if(options, bool(variable))
+        trial = _Try(run_id, options, keep_if, MeasurementOptions(options.wheels, options.rounds), variable)
+        path, disrupt = runner.playbook(options.playbook, "provision"), options.disrupt
         return runner.HostCommand(
-            options,
-            trial.act,
-            runner.playbook(options.playbook, "provision"),
-            disrupt=options.disrupt,
-            before_connecting=trial.bind,
-            exit_code=exit_code,
+            options, trial.act, path, disrupt=disrupt, before_connecting=trial.bind, exit_code=exit_code
         )
 
     return runner.run(options, prepare)
@@ -60,8 +56,8 @@ def try_(options: TryOptions) -> int:
 _OPTIONS = {"driver": "--driver", "kernel_cmdline": "--kernel-cmdline", "limits": "--limits"}
 
 
-def _given(options: TryOptions) -> str:
-    """The variable of the inventory that is to be changed, "" for none. Raises UsageError for more than one thing."""
+def _variable(options: TryOptions) -> str:
+    """The inventory variable to change; "" without a change. Raises UsageError for more than one."""
     given = [name for name in _OPTIONS if getattr(options, name)]
     if len(given) > 1:
         found = f"{' and '.join(_OPTIONS[name] for name in given)} are {len(given)} changes"
@@ -82,14 +78,11 @@ def _keep_if(options: TryOptions, changes: bool) -> str:
 
 
 def _value(options: TryOptions, variable: str, now: Any) -> Any:
-    """The value of the variable for this run, from the one of the inventory. Raises InputError."""
+    """The value of the variable for this run; `now`: the value in the inventory. Raises InputError."""
+    same = now if isinstance(now, Mapping) else {}
     if variable == "driver":
-        same = (
-            {key: value for key, value in now.items() if key not in ("branch", "version")}
-            if isinstance(now, Mapping)
-            else {}
-        )
-        return {"branch": options.driver, **same}
+        others = {key: value for key, value in same.items() if key not in ("branch", "version")}
+        return {"branch": options.driver, **others}
     if variable == "kernel_cmdline":
         words, before = options.kernel_cmdline.split(), list(now) if isinstance(now, (list, tuple)) else []
         left_out = [word for word in before if word not in words]
@@ -104,12 +97,12 @@ def _value(options: TryOptions, variable: str, now: Any) -> Any:
     if not isinstance(given, YamlMapping):
         raise InputError("--limits", f"{text!r} is no mapping", "'power_limit_w: 250'")
     only_keys(given, Limits.__struct_fields__, "limit")
-    return {**(now if isinstance(now, Mapping) else {}), **given}
+    return {**same, **given}
 
 
 class _Try(Struct):
-    """One try. `as_is`: the playbook with the variables of the inventory; `changed`: with the other value; `back`: the
-    way back."""
+    """One try. `as_is`: the playbook with the inventory's value; `changed`: with the other value; `back`: the
+    rollback."""
 
     run_id: str
     options: TryOptions
@@ -123,8 +116,7 @@ class _Try(Struct):
     earlier: tuple[str, Measurement] | None = None
 
     def bind(self, inventory: Inventory, bound: Sequence[BoundPlaybook]) -> None:
-        """Binds the playbook to the host with the other value. Raises UsageError for several hosts, InputError for the
-        value."""
+        """Binds the playbooks to the host. Raises UsageError for several hosts, InputError for a bad value."""
         if len(bound) != 1:
             found = f"{len(bound)} hosts are named, and a try is about one machine"
             raise UsageError("--host", found, "one host", f"{program_name()} try --host {bound[0].host.name}")
@@ -143,12 +135,6 @@ class _Try(Struct):
         path = runner.playbook(self.options.playbook, "provision")
         self.changed = playbook.bind(path, inventory, other)
         self.back = rollback.with_aim(playbook.bind(rollback.path(), inventory, host), self.run_id)
-
-    @property
-    def folder(self) -> Path:
-        """The folder with the `host_vars/` of the inventory."""
-        path = inventory_path(self.options.inventory)
-        return path if path.is_dir() else path.parent
 
     @property
     def change(self) -> str:
@@ -180,12 +166,9 @@ class _Try(Struct):
             return
         text.plain(self._announced())
         runner.consent(self.options.yes, "Measure, make these changes, and measure again?")
-        planned, job.bound = job.bound, self.as_is
-        first = partial(
-            attempts.measure, options=self.measurement, change=self.change, note=self.options.note, with_checks=True
-        )
-        pool.run_hosts(jobs, first, activity="measuring")
-        job.bound = planned
+        job.bound = self.as_is
+        self._measure(jobs, with_checks=True)
+        job.bound = self.changed
         try:
             pool.run_hosts(jobs, partial(attempts.change_and_measure, options=self.measurement), activity="changing")
             if job.report.error is None:
@@ -194,8 +177,12 @@ class _Try(Struct):
             if job.report.last(Attempt).decision not in ("kept", "back"):
                 text.plain(self._left(job))
             raise
-        if job.report.error is not None and _begun(job.report):
+        if job.report.error is not None and job.report.last(Attempt).decision == "left":
             text.plain(self._left(job))
+
+    def _measure(self, jobs: list[HostJob], with_checks: bool) -> None:
+        measure = partial(attempts.measure, options=self.measurement, change=self.change, note=self.options.note)
+        pool.run_hosts(jobs, partial(measure, with_checks=with_checks), activity="measuring")
 
     @property
     def flag(self) -> str:
@@ -203,7 +190,7 @@ class _Try(Struct):
         return f" --inventory {shlex.quote(str(self.options.inventory))}" if self.options.inventory else ""
 
     def _left(self, job: HostJob, run: str = "") -> str:
-        """What to type when the change of a run, without `run` of this one, may still be in force."""
+        """What to type when the change of `run` may still be in force; "": the change of this run."""
         return (
             f"{job.host.name}: the change may still be in force; once the host answers:"
             f" {program_name()} rollback --host {job.host.name}{self.flag} --to {run or job.run.options.run_id}"
@@ -223,21 +210,20 @@ class _Try(Struct):
         """Shows the comparison, keeps the change or goes back, and says what became of it."""
         tried = job.report.last(Attempt)
         table.show(text.console, tried)
-        if tried.comparison is None:
-            kept, why = False, f"the change failed: {tried.failure}"
-        else:
-            decided, why = attempt.decided(tried.comparison, self.keep_if)
-            if decided is None:
+        kept, why = False, f"the change failed: {tried.failure}"
+        if tried.comparison is not None:
+            decision, why = attempt.decide(tried.comparison, self.keep_if)
+            if decision is None:
                 with text.paused():
-                    decided = prompt.answer("Keep it? [y/N] ").lower() in ("y", "yes")
-                why = f"{why}; the answer was {'yes' if decided else 'no'}"
-            kept = decided
+                    decision = prompt.answer("Keep it? [y/N] ").lower() in ("y", "yes")
+                why = f"{why}; the answer was {'yes' if decision else 'no'}"
+            kept = decision
         if kept:
             self._keep(job, tried, why, text)
-            return
-        assert self.back is not None
-        job.bound = self.back
-        self._go_back(job, why, self.run_id, text)
+        else:
+            assert self.back is not None
+            job.bound = self.back
+            self._go_back(job, why, self.run_id, text)
 
     def _go_back(self, job: HostJob, why: str, run: str, text: Any) -> None:
         """Takes the change of a run back with the playbook of the job, and proves that the host is as before it."""
@@ -252,8 +238,8 @@ class _Try(Struct):
             text.line(f"[bold]{as_is(job.host.name)}[/]: [bold]back[/] as it was before {change}")
 
     def _take_back(self, job: HostJob, cut: Run, text: Any) -> None:
-        """Takes back the change of an earlier try that ended before anybody decided on it: also one that was going back
-        already."""
+        """Takes back the change of an earlier try that was cut before a decision, also in the middle of its way
+        back."""
         assert self.back is not None
         host = as_is(job.host.name)
         text.line(f"[bold]{host}[/]: run {cut.run} tried {as_is(cut.tried)}, and ended before anybody decided on it")
@@ -272,10 +258,12 @@ class _Try(Struct):
             text.plain(self._left(job, cut.run))
 
     def _keep(self, job: HostJob, tried: Attempt, why: str, text: Any) -> None:
-        """Records that the change is kept; writes the line into the inventory with --write or a yes, or says where it
+        """Records that the change is kept; writes the line into the inventory (--write or a yes) or says where it
         belongs."""
         assert self.as_is is not None
-        line = inventory_line.of(self.as_is.host, self.folder, self.variable, self.value)
+        path = inventory_path(self.options.inventory)
+        folder = path if path.is_dir() else path.parent
+        line = inventory_line.of(self.as_is.host, folder, self.variable, self.value)
         kept = replace(tried, decision="kept", why=why, write=line.text, write_to=line.place)
         pool.run_hosts([job], partial(attempts.keep, kept=kept), activity="keeping")
         if job.report.error is not None:
@@ -284,18 +272,15 @@ class _Try(Struct):
         inventory_line.settle(line, self.options.write, lambda: read_inventory(self.options.inventory), text)
 
     def _measure_only(self, jobs: list[HostJob], text: Any) -> None:
-        """Measures the host as it is; with --again compares it with what an earlier run left it in."""
+        """Measures the host as it is; with --again compares with the state that an earlier run left."""
         (job,) = jobs
-        first = partial(
-            attempts.measure, options=self.measurement, change="", note=self.options.note, with_checks=False
-        )
-        pool.run_hosts(jobs, first, activity="measuring")
+        self._measure(jobs, with_checks=False)
         tried = job.report.get(Attempt)
         if job.report.error is not None or tried is None or tried.before is None:
             return
         if self.earlier:
             run, before = self.earlier
-            comparison = attempt.compared(before, tried.before)
+            comparison = attempt.compare(before, tried.before)
             tried = replace(tried, before=before, before_run=run, after=tried.before, comparison=comparison)
             job.merge(tried)
         table.show(text.console, tried)
@@ -308,31 +293,25 @@ class _Try(Struct):
 def _earlier(host: str, run: str) -> tuple[str, Measurement]:
     """The id of an earlier run of `try` on the host, and what it measured of the state that it left. Raises
     UsageError."""
-    from rigwright.core.typed_json import typed
-    from rigwright.history import History
+    from rigwright.history import History  # SQLite, only for --again
 
     with History.open(write=False) as past:
-        found_run, document = past.attempt(host, run)
+        run_id, document = past.attempt(host, run)
     problem = "did not measure the state that it left"
     try:
         if measured := typed(document, Attempt).stands:
-            return found_run, measured
+            return run_id, measured
     except ValueError as error:
         problem = f"recorded what cannot be read ({error})"
-    raise UsageError("--again", f"run {found_run} {problem}", "another run of try", "invoke history.list")
-
-
-def _begun(report: HostReport) -> bool:
-    return report.last(Attempt).decision == "left"
+    raise UsageError("--again", f"run {run_id} {problem}", "another run of try", "invoke history.list")
 
 
 def exit_code(report: HostReport) -> int:
     """0 when the change is kept, or when nothing was to be changed and nothing is worse; 2 when the host went back."""
     tried = report.get(Attempt)
-    if report.error is not None or tried is None:
-        return report.exit_code if report.error is not None or report.status != "ok" else 0
-    if tried.decision == "kept":
+    if report.error is not None or (tried is None and report.status != "ok"):
+        return report.exit_code
+    if tried is None or tried.decision == "kept":
         return 0
-    if tried.decision:
-        return 2
-    return 2 if tried.comparison is not None and tried.comparison.verdict == "refused" else 0
+    refused = tried.comparison is not None and tried.comparison.verdict == "refused"
+    return 2 if tried.decision or refused else 0

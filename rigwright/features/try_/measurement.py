@@ -48,38 +48,32 @@ class MeasurementOptions(Struct, frozen=True):
     rounds: int = 3
 
 
-def measure(run: HostRun, options: MeasurementOptions) -> Measurement:
-    """Measures the host; what could not be measured is in `missing`. Nothing stays on it but libraries that were copied
-    to it.
+def measure_host(run: HostRun, options: MeasurementOptions) -> Measurement:
+    """Measures the host; what could not be measured is in `missing`. Only copied libraries stay on the host.
 
     Raises HostError while processes use the GPUs, and Unreachable.
     """
     run.store.forget()
     at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     if use := gpu_use(run):
-        found = f"{use}, and beside their work a measurement says nothing"
-        raise HostError(
-            run.host.name, found, "idle GPUs", "wait for their end, or end them; then the same command again"
-        )
+        found, fix = f"{use}, and beside their work a measurement says nothing", "wait for their end, or end them"
+        raise HostError(run.host.name, found, "idle GPUs", f"{fix}; then the same command again")
     run.read(CONDITIONS)
     quick = NcclTestOptions(quick=True, wheels=options.wheels)
     tested = nccl_test.test(run, quick)
     missing = {finding.subject: finding.seen for finding in tested.not_run}
-    document, load = tested.document, None
-    failures = dict(failed(document)) if document else {}
-    if document is not None and document.outcome != "could not run":
-        load = _load(run, replace(quick, quick=False), options.rounds, document, missing)
-    elif document is not None:
+    document = tested.document
+    if document is None:
+        return Measurement(at, conditions(run, document), missing=missing)
+    load = None
+    if document.outcome == "could not run":
         missing["peer-to-peer test"] = _words(document.errors)
-    return Measurement(
-        at,
-        conditions(run, document),
-        len(results(document)) - len(failures) if document else 0,
-        failures,
-        transport(document) if document else "",
-        rounds(load) if load else {},
-        missing,
-    )
+    else:
+        load = _load(run, replace(quick, quick=False), options.rounds, document, missing)
+    outcomes = results(document)
+    failures = {name: outcome for name, outcome in outcomes.items() if outcome != "ok"}
+    passed, values = len(outcomes) - len(failures), rounds(load) if load else {}
+    return Measurement(at, conditions(run, document), passed, failures, transport(document), values, missing)
 
 
 def with_findings(measurement: Measurement, findings: Sequence[Finding]) -> Measurement:
@@ -158,11 +152,6 @@ def results(document: Document) -> dict[str, str]:
     return found
 
 
-def failed(document: Document) -> dict[str, str]:
-    """Those of `results` that are not ok."""
-    return {name: outcome for name, outcome in results(document).items() if outcome != "ok"}
-
-
 def transport(document: Document) -> str:
     """How NCCL connected the pairs: `P2P`, `SHM`, or several with their numbers of pairs; "" when that is not known."""
     kinds = [pair.collective.kind for pair in document.pairs if pair.collective and pair.collective.kind]
@@ -172,9 +161,8 @@ def transport(document: Document) -> str:
 
 def conditions(run: HostRun, document: Document | None) -> dict[str, str]:
     """What is in force on the host, as far as it is known: the texts by name."""
-    known = {
-        fact: value for fact in CONDITIONS if (value := run.store.known.get(fact)) and not isinstance(value, Exception)
-    }
+    every = {fact: run.store.known.get(fact) for fact in CONDITIONS}
+    known = {fact: value for fact, value in every.items() if value and not isinstance(value, Exception)}
     found: dict[str, str] = {}
     if version := known.get(driver.loaded_version):
         found["driver"] = str(version)
@@ -215,10 +203,8 @@ def _values(one: Round) -> dict[str, float]:
         if len(one.tflops) > 1:
             found["slowest_gpu"] = min(one.tflops)
     if one.copies:
-        found |= {
-            "copies": fmean(pair.gb_s for pair in one.copies),
-            "slowest_copy": min(pair.gb_s for pair in one.copies),
-        }
+        speeds = [pair.gb_s for pair in one.copies]
+        found |= {"copies": fmean(speeds), "slowest_copy": min(speeds)}
     if one.all_reduce_gb_s is not None:
         found["all_reduce"] = one.all_reduce_gb_s
     sensors = one.sensors or ()

@@ -3,8 +3,7 @@ its stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -13,13 +12,14 @@ from rigwright.core.errors import ConsentError, HostError, Interrupted, Rigwrigh
 from rigwright.core.host_folders import RUNS
 from rigwright.core.host_result import HostResult
 from rigwright.engine import apply as engine_apply
-from rigwright.engine import rollback, run_owner
+from rigwright.engine import rollback, run_owner, verify
 from rigwright.engine import run_record as recorder
 from rigwright.engine.events import ActivityStarted, Note
+from rigwright.engine.p2p import nccl_test
 from rigwright.engine.report import ApplyResult, CheckResult, FactsResult, PlanResult
-from rigwright.facts import Fact, past_runs, run_record, system
+from rigwright.facts import past_runs, run_record, system
 from rigwright.facts.gpu.figures import CONDITIONS
-from rigwright.features.try_ import attempt
+from rigwright.features.try_ import attempt, measurement
 from rigwright.features.try_.attempt import Attempt, Measurement
 from rigwright.features.try_.measurement import MeasurementOptions
 from rigwright.fleet import actions
@@ -65,26 +65,27 @@ def measure(
         raise HostError(job.host.name, f"it cannot be measured, so nothing was changed ({why})", "a measurement", fix)
     if with_checks:
         job.tell(ActivityStarted(job.host.name, "checking"))
-        measured = _with_findings(measured, _findings(job))
+        measured = measurement.with_findings(measured, _findings(job))
     else:
         if text := rollback.unended(job.run, job.bound):
             job.tell(Note(job.host.name, text))
         known = job.run.store.known
-        yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *_conditions()) if fact in known})
+        yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *CONDITIONS) if fact in known})
     yield Attempt(change, note, before=measured, before_run=job.run.options.run_id)
 
 
 def change_and_measure(job: HostJob, options: MeasurementOptions) -> Iterator[HostResult]:
-    """Applies the plan of the report, checks, measures again and compares. A change that fails is part of the Attempt,
-    whose decision is `left` from now on, until somebody decides.
+    """Applies the plan of the report, checks, measures again and compares. The decision is `left` until somebody
+    decides; a change that fails is part of the Attempt.
 
     Raises Unreachable when the host does not come back, Interrupted, and the error of a change that did not begin.
     """
     begun = replace(job.report.last(Attempt), decision="left")
     applied = engine_apply.apply(job.run, job.bound, job.report.planned, tried=begun.change)
     yield applied
-    if applied.error is not None and not _touched(applied):
-        raise applied.error
+    failed = any(step.status == "failed" for step in applied.steps)
+    if applied.error is not None and not applied.done and (isinstance(applied.error, ConsentError) or not failed):
+        raise applied.error  # nothing was changed
     yield begun
     if applied.error is not None:
         if isinstance(applied.error, (Unreachable, Interrupted)):
@@ -94,25 +95,18 @@ def change_and_measure(job: HostJob, options: MeasurementOptions) -> Iterator[Ho
     try:
         after = _measured(job, options)
         checked = CheckResult(())
-        if not after.failures and not after.missing:
-            for result in actions.prove_host(job, options.wheels):
-                yield result
-                checked = result if isinstance(result, CheckResult) else checked
+        if after.failures or after.missing:
+            results: Iterable[HostResult] = [CheckResult(_findings(job))]
         else:
-            checked = CheckResult(_findings(job))
-            yield checked
+            results = actions.prove_host(job, options.wheels)
+        for result in results:
+            yield result
+            checked = result if isinstance(result, CheckResult) else checked
     except HostError as error:
         yield replace(begun, failure=_in_words(error))
         return
-    after = _with_findings(after, checked.findings)
-    before = begun.before or after
-    yield replace(begun, after=after, comparison=attempt.compared(before, after))
-
-
-def _touched(applied: ApplyResult) -> bool:
-    """Whether a step has begun to change the host. Without consent it has not."""
-    refused = isinstance(applied.error, ConsentError)
-    return bool(applied.done) or (not refused and any(step.status == "failed" for step in applied.steps))
+    after = measurement.with_findings(after, checked.findings)
+    yield replace(begun, after=after, comparison=attempt.compare(begun.before or after, after))
 
 
 def _in_words(error: RigwrightError) -> str:
@@ -120,30 +114,13 @@ def _in_words(error: RigwrightError) -> str:
 
 
 def _measured(job: HostJob, options: MeasurementOptions) -> Measurement:
-    from rigwright.engine.p2p import nccl_test
-    from rigwright.features.try_ import measurement
-
     job.tell(ActivityStarted(job.host.name, "measuring"))
     wheels = actions.source_of_wheels(job, options.wheels or nccl_test.AS_THE_INVENTORY_SAYS)
-    return measurement.measure(job.run, replace(options, wheels="" if wheels == "none" else wheels))
-
-
-def _conditions() -> tuple[Fact[Any], ...]:
-
-    return CONDITIONS
-
-
-def _with_findings(measured: Measurement, findings: tuple[Finding, ...]) -> Measurement:
-    from rigwright.features.try_ import measurement
-
-    return measurement.with_findings(measured, findings)
+    return measurement.measure_host(job.run, replace(options, wheels="" if wheels == "none" else wheels))
 
 
 def _findings(job: HostJob) -> tuple[Finding, ...]:
-    """The findings of the playbook's checks; those of the peer-to-peer test judge the quick one that the measurement
-    ran."""
-    from rigwright.engine import verify
-
+    """The findings of the playbook's checks, also on the quick peer-to-peer test of the measurement."""
     checks = verify.answerable(job.bound.checks, job.run, tested=True)
     return verify.CheckEvaluation(job.run, checks).findings()
 
@@ -163,10 +140,9 @@ def _decide(job: HostJob, run: str) -> None:
 
 
 def go_back(job: HostJob, why: str, run: str) -> Iterator[HostResult]:
-    """Applies the playbook that takes the change of a run of `try` back. Raises the error that stopped it: the host is
-    then neither.
+    """Applies the playbook that takes the change of a run of `try` back. Raises the error that stopped it.
 
-    The changes that it makes are in the report after those of the try.
+    Its changes are in the report after those of the try.
     """
     begun = job.report.last(Attempt)
     yield replace(begun, decision="left", why=why)
@@ -175,16 +151,12 @@ def go_back(job: HostJob, why: str, run: str) -> Iterator[HostResult]:
     for step in planned:
         if step.error is not None:
             raise step.error
-    applied = engine_apply.apply(job.run, job.bound, planned)
-    yield _joined(job.report.applied or ApplyResult(), applied)
-    if applied.error is not None:
-        raise applied.error
+    tried, back = job.report.applied or ApplyResult(), engine_apply.apply(job.run, job.bound, planned)
+    done = {key: (*tried.done.get(key, ()), *back.done.get(key, ())) for key in (*tried.done, *back.done)}
+    yield ApplyResult((*tried.steps, *back.steps), done, back.error, tried.rebooted or back.rebooted)
+    if back.error is not None:
+        raise back.error
     _decide(job, run)
-
-
-def _joined(first: ApplyResult, second: ApplyResult) -> ApplyResult:
-    done = {key: (*first.done.get(key, ()), *second.done.get(key, ())) for key in (*first.done, *second.done)}
-    return ApplyResult((*first.steps, *second.steps), done, second.error, first.rebooted or second.rebooted)
 
 
 def prove_back(job: HostJob, options: MeasurementOptions) -> Iterator[HostResult]:

@@ -54,20 +54,15 @@ def _measured(console: Console, measured: Measurement) -> None:
             one = row(name, measured.rounds[name], ())
             rows.append([QUANTITIES[name].title, QUANTITIES[name].unit, _value(one.before, one.before_spread)])
     _write(console, ("measured", "unit", "value"), rows)
-    _missing(console, measured)
-    write_labels(console, [(name, as_is(text)) for name, text in measured.conditions.items()], "  ")
-
-
-def _missing(console: Console, measured: Measurement) -> None:
     for part, why in measured.missing.items():
         hanging(console, f"[yellow]not measured[/]: {as_is(part)}: {as_is(why)}", 4)
     for name, outcome in list(measured.failures.items())[:_SHOWN]:
         hanging(console, f"[bold red]{as_is(outcome)}[/]: {as_is(name)}", 4)
+    write_labels(console, [(name, as_is(text)) for name, text in measured.conditions.items()], "  ")
 
 
 def _write(console: Console, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Writes the rows as a table of up to 80 columns; the numbers, from the third column to the fifth, end below each
-    other."""
+    """Writes the rows as a table of up to 80 columns; the third to the fifth column are right-aligned."""
     table = with_columns(*titles)
     widths = [max(len(row[at]) for row in rows) for at in range(len(titles))]
     for cells in rows:
@@ -82,92 +77,69 @@ def _test_cells(*measured: Measurement) -> list[str]:
 def _compared(
     console: Console, tried: Attempt, comparison: Comparison, before: Measurement, after: Measurement
 ) -> None:
-    rows = [[*_test_cells(before, after), "", _test_judged(before, after)]]
-    rows += [
-        _cells(one) for one in comparison.rows if one.quantity in QUANTITIES
-    ]  # the history may be of another version
+    fails, repaired = set(after.failures) - set(before.failures), set(before.failures) - set(after.failures)
+    outcome = "[bold red]fails[/]" if fails else "[bold green]better[/]" if repaired else "[dim]same[/]"
+    rows = [[*_test_cells(before, after), "", outcome]]
+    # The history may have quantities of another version.
+    rows += [_cells(each) for each in comparison.rows if each.quantity in QUANTITIES]
     _write(console, ("measured", "unit", "before", "after", "change", ""), rows)
     rounds = max((len(values) for values in (*before.rounds.values(), *after.rounds.values())), default=0)
     noise = f"Medians of {count(rounds, 'round')} ± half of their range. Noise: the ranges overlap, or the medians"
     hanging(console, f"[dim]{noise} are within {LEAST_PERCENT:g} %.[/]", 0)
     if before.transport != after.transport:
-        hanging(
-            console,
-            f"NCCL connects the GPUs by {as_is(after.transport or '?')} in place of {as_is(before.transport or '?')}",
-            4,
-        )
-    for label, texts, colour in (
-        ("fails", comparison.broken, "bold red"),
-        ("repaired", comparison.repaired, "bold green"),
-    ):
+        was, now = as_is(before.transport or "?"), as_is(after.transport or "?")
+        hanging(console, f"NCCL connects the GPUs by {now} in place of {was}", 4)
+    for label, texts in (("[bold red]fails", comparison.broken), ("[bold green]repaired", comparison.repaired)):
         for text in texts[:_SHOWN]:
-            hanging(console, f"[{colour}]{label}[/]: {as_is(text)}", 4)
+            hanging(console, f"{label}[/]: {as_is(text)}", 4)
         if len(texts) > _SHOWN:
             hanging(console, f"  and {len(texts) - _SHOWN} more")
-    _warmer(console, comparison)
-    _differing(console, tried, comparison)
-    style = _COLOURS[comparison.verdict]
-    hanging(console, f"[{style}]{WORDS[comparison.verdict]}[/]", 4)
+    _warn_of_temperatures(console, comparison)
+    _show_conditions(console, tried, comparison)
+    hanging(console, f"[{_COLOURS[comparison.verdict]}]{WORDS[comparison.verdict]}[/]", 4)
 
 
-def _warmer(console: Console, comparison: Comparison) -> None:
+def _warn_of_temperatures(console: Console, comparison: Comparison) -> None:
     """Warns where a speed differs and the GPUs had another temperature, which changes their clocks by itself."""
-    decisive = any(one.judgement in ("better", "worse") for one in comparison.rows)
-    for one in comparison.rows:
-        if one.quantity == "temperature" and one.before is not None and one.after is not None and decisive:
-            degrees = one.after - one.before
-            if abs(degrees) >= WARMER_IN_TRIAL_C:
-                word = "warmer" if degrees > 0 else "cooler"
-                text = f"The hottest GPU was {abs(degrees):.0f} °C {word} after. A warmer GPU may run at lower clocks,"
-                hanging(
-                    console,
-                    f"[yellow]![/] {text} by the change or before it had warmed up: measure again with --again.",
-                    4,
-                )
+    if not any(each.judgement in ("better", "worse") for each in comparison.rows):
+        return
+    for each in comparison.rows:
+        degrees = _degrees(each)
+        if degrees is not None and abs(degrees) >= WARMER_IN_TRIAL_C:
+            word = "warmer" if degrees > 0 else "cooler"
+            text = f"The hottest GPU was {abs(degrees):.0f} °C {word} after. A warmer GPU may run at lower clocks,"
+            text += " by the change or before it had warmed up: measure again with --again."
+            hanging(console, f"[yellow]![/] {text}", 4)
 
 
-def _differing(console: Console, tried: Attempt, comparison: Comparison) -> None:
-    """What was different in force: more than one thing, or nothing, is named, because a difference then has no known
-    cause."""
-    by = tried.change or tried.note or "the change"
+def _degrees(row: Row) -> float | None:
+    """The change of the temperature, °C; None for another quantity, or where it was not measured."""
+    measured = row.quantity == "temperature" and row.before is not None and row.after is not None
+    return row.after - row.before if measured else None  # type: ignore[operator]
+
+
+def _show_conditions(console: Console, tried: Attempt, comparison: Comparison) -> None:
+    """Writes which conditions differ, and warns if none or several do: then the cause of a difference is unknown."""
     if not comparison.differs:
         note = f" ({tried.note})" if tried.note else ""
         hanging(console, f"[yellow]![/] Nothing that can be read here differs in force{as_is(note)}.", 4)
         return
     hanging(console, "[dim]In force:[/]")
-    write_labels(
-        console,
-        [
-            (one.name, f"{as_is(one.before or 'none')} [dim]->[/] {as_is(one.after or 'none')}")
-            for one in comparison.differs
-        ],
-        "  ",
-    )
-    if len(comparison.differs) > 1:
-        names = ", ".join(one.name for one in comparison.differs)
-        text = f"{len(comparison.differs)} things differ ({names}): the measurement does not tell them apart from {by}."
+    changes = [(each.name, as_is(each.before or "none"), as_is(each.after or "none")) for each in comparison.differs]
+    write_labels(console, [(name, f"{before} [dim]->[/] {after}") for name, before, after in changes], "  ")
+    if len(changes) > 1:
+        names, by = ", ".join(each.name for each in comparison.differs), tried.change or tried.note or "the change"
+        text = f"{len(changes)} things differ ({names}): the measurement does not tell them apart from {by}."
         hanging(console, f"[yellow]![/] {as_is(text)}", 4)
 
 
-def _test_judged(before: Measurement, after: Measurement) -> str:
-    fails = set(after.failures) - set(before.failures)
-    repaired = set(before.failures) - set(after.failures)
-    return "[bold red]fails[/]" if fails else "[bold green]better[/]" if repaired else "[dim]same[/]"
-
-
-def _cells(one: Row) -> list[str]:
-    quantity = QUANTITIES[one.quantity]
-    change = "" if one.percent is None else f"{one.percent:+.1f} %"
-    if one.quantity == "temperature" and one.before is not None and one.after is not None:
-        change = f"{one.after - one.before:+.0f} °C"
-    return [
-        quantity.title,
-        quantity.unit,
-        _value(one.before, one.before_spread),
-        _value(one.after, one.after_spread),
-        change,
-        _JUDGED[one.judgement],
-    ]
+def _cells(row: Row) -> list[str]:
+    quantity, degrees = QUANTITIES[row.quantity], _degrees(row)
+    change = "" if row.percent is None else f"{row.percent:+.1f} %"
+    if degrees is not None:
+        change = f"{degrees:+.0f} °C"
+    before, after = _value(row.before, row.before_spread), _value(row.after, row.after_spread)
+    return [quantity.title, quantity.unit, before, after, change, _JUDGED[row.judgement]]
 
 
 def _value(median: float | None, spread: float | None) -> str:

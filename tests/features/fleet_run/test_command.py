@@ -115,9 +115,8 @@ def test_a_bad_word_is_named_before_any_host(
 
 
 def test_groups_that_ended_well_come_first() -> None:
-    answers = {
-        "a": CommandResult(1, "no"), "b": CommandResult(0, "yes\n"), "c": CommandResult(0, "other"), "d": CommandResult(0, "yes"), "e": CommandResult(None, ""),
-    }  # fmt: skip
+    said = [(1, "no"), (0, "yes\n"), (0, "other"), (0, "yes"), (None, "")]
+    answers = {name: CommandResult(*each) for name, each in zip("abcde", said, strict=True)}
     assert [names for _, names in report.grouped(answers)] == [["b", "d"], ["c"], ["a"], ["e"]]
 
 

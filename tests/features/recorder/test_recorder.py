@@ -45,30 +45,26 @@ class At:
             return Result(75, b"", b"another recording is at work") if self.running else Result(0, b"2\n")
         if text.startswith("cat "):
             return Result(0, b"1\n")
-        if '"/stop"' in text or "/stop" in text:
+        if "/stop" in text:
             self.does.append("stops")
             self.running = False
         return Result(0, b"")
 
 
-def test_one_that_a_command_follows_is_named() -> None:
-    host = At(ALIVE, "idle", beside=True)
-    with pytest.raises(HostError, match=r"at work is your recorder of \d\d:\d\d \(run 1\)"):
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        (At(ALIVE, "idle", beside=True), r"at work is your recorder of \d\d:\d\d \(run 1\)"),  # its command follows it
+        (At(ENDED, "", beside=False), "sudo systemctl stop rigwright-recorder"),  # somebody wants its journal
+    ],
+)
+def test_a_recorder_in_use_is_named(host: At, message: str) -> None:
+    with pytest.raises(HostError, match=message):
         recorder.start(host.run, 600, idle_s=120)
 
 
-def test_one_whose_journal_somebody_wants_is_named() -> None:
-    with pytest.raises(HostError, match="sudo systemctl stop rigwright-recorder"):
-        recorder.start(At(ENDED, "", beside=False).run, 600, idle_s=120)
-
-
-def test_that_of_a_stress_that_is_continued_goes_on() -> None:
-    host = At(ENDED, "idle", beside=True)
-    assert recorder.start(host.run, 600, idle_s=120) == f"{FOLDERS}/1"
-    assert host.does == ["starts"]
-
-
-def test_that_of_a_stress_that_has_ended_is_replaced() -> None:
-    host = At(ENDED, "idle", beside=False)
-    assert recorder.start(host.run, 600, idle_s=120) == f"{FOLDERS}/2"
-    assert host.does == ["starts", "stops", "starts"]
+@pytest.mark.parametrize(("beside", "run", "does"), [(True, "1", "starts"), (False, "2", "starts stops starts")])
+def test_that_of_a_stress_goes_on_with_it_and_is_replaced_after_it(beside: bool, run: str, does: str) -> None:
+    host = At(ENDED, "idle", beside=beside)
+    assert recorder.start(host.run, 600, idle_s=120) == f"{FOLDERS}/{run}"
+    assert host.does == does.split()

@@ -22,15 +22,7 @@ from rigwright.operations import file
 from rigwright.operations._run_recording import KEPT_RUNS
 
 DPKG_QUERY = '#!/bin/sh\nprintf \'%s\\n\' "dkms	all	2.8.7	install	installed" "libc6	amd64	2.35	hold	installed"\n'
-PLACES = (
-    "/var/lib/rigwright",
-    "/var/lib/apt/extended_states",
-    "/etc/",
-    "/usr/share/",
-    "/usr/local/",
-    "/boot/",
-    "/run/",
-)
+PLACES = "/var/lib/rigwright /var/lib/apt/extended_states /etc/ /usr/share/ /usr/local/ /boot/ /run/".split()
 
 
 class Host:
@@ -42,18 +34,12 @@ class Host:
         for made in (self.root / "etc", self.root / "var/lib", programs):
             made.mkdir(parents=True)
         (self.root / "etc/machine-id").write_text("1\n")
-        for name, text in (
-            ("dpkg-query", DPKG_QUERY),
-            ("dpkg", "#!/bin/sh\necho amd64\n"),
-            ("systemctl", "#!/bin/sh\n"),
-            ("sync", "#!/bin/sh\n"),
-        ):
+        scripts = {"dpkg-query": DPKG_QUERY, "dpkg": "#!/bin/sh\necho amd64\n"}
+        for name, text in {**scripts, **dict.fromkeys(("systemctl", "sync"), "#!/bin/sh\n")}.items():
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
         self.path = f"{programs}:{os.environ['PATH']}"
-        self.owner = subprocess.run(
-            ["stat", "-c", "%U %G", folder], capture_output=True, text=True, check=True
-        ).stdout.split()
+        self.owner = [folder.owner(), folder.group()]
 
     def run(self, run: str, *commands: Command) -> Result:
         """Runs commands as those of a run; returns the last result, or the first that failed."""
@@ -62,14 +48,8 @@ class Host:
             argv = list(cmd.argv)
             for place in PLACES:
                 argv = [argv[0], *(word.replace(place, f"{self.root}{place}") for word in argv[1:])]
-            env = {
-                **os.environ,
-                "RIGWRIGHT_RUN": run,
-                "RIGWRIGHT_OWNER": f"{run} u@m 1 2",
-                "PATH": self.path,
-                "LC_ALL": "C",
-            }
-            done = subprocess.run(argv, input=cmd.stdin, capture_output=True, env=env, check=False)
+            own = {"RIGWRIGHT_RUN": run, "RIGWRIGHT_OWNER": f"{run} u@m 1 2", "PATH": self.path, "LC_ALL": "C"}
+            done = subprocess.run(argv, input=cmd.stdin, capture_output=True, env={**os.environ, **own}, check=False)
             result = Result(done.returncode, done.stdout.replace(bytes(self.root), b""), done.stderr)
             if result.code != 0:
                 break
@@ -285,9 +265,8 @@ def test_files_that_stay_are_named_with_a_command_that_can_be_typed() -> None:
     files = tuple(WrittenFile(f"/etc/a b;reboot{n}", "r", was, now, "r/before", False) for n in range(25))
     run = Run("20261122-100000-aaaa", 1, "2026-11-22T10:00:05Z", here=True, sound=True, done=True)
     store = FactStore({run_record.runs: (run,), run_record.written(1): Written(files), run_record.pending: frozenset()})
-    told = [note.text for note in rollback.possible(store)]
-    assert len(told) == 22
-    assert told[1].endswith(
-        "; sudo cp -a '/var/lib/rigwright/runs/r/before/etc/a b;reboot0' '/etc/a b;reboot0' puts it back"
-    )
-    assert told[-1] == "5 more files cannot go back, for the same reasons"
+    notes = [note.text for note in rollback.possible(store)]
+    assert len(notes) == 22
+    before = "/var/lib/rigwright/runs/r/before"
+    assert notes[1].endswith(f"; sudo cp -a '{before}/etc/a b;reboot0' '/etc/a b;reboot0' puts it back")
+    assert notes[-1] == "5 more files cannot go back, for the same reasons"

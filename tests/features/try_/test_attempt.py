@@ -1,4 +1,4 @@
-"""Two measurements compared: what is a difference, what is noise, what decides."""
+"""Two measurements compare: what is a difference, what is noise, what decides."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rigwright.features.try_.attempt import (
     Judgement,
     Measurement,
     Verdict,
-    compared,
-    decided,
+    compare,
+    decide,
     row,
 )
 
@@ -82,7 +82,7 @@ VERDICTS: list[tuple[Measurement, Measurement, Verdict]] = [
 
 @pytest.mark.parametrize(("before", "after", "verdict"), VERDICTS)
 def test_the_verdict(before: Measurement, after: Measurement, verdict: Verdict) -> None:
-    assert compared(before, after).verdict == verdict
+    assert compare(before, after).verdict == verdict
 
 
 KEPT: dict[Verdict, dict[str, bool | None]] = {
@@ -97,17 +97,17 @@ KEPT: dict[Verdict, dict[str, bool | None]] = {
 @pytest.mark.parametrize("verdict", KEPT)
 def test_what_is_kept(verdict: Verdict) -> None:
     comparison = Comparison((), (), ("it hangs",) if verdict == "refused" else (), (), verdict)
-    assert {word: decided(comparison, word)[0] for word in KEEP_IF} == KEPT[verdict]
+    assert {word: decide(comparison, word)[0] for word in KEEP_IF} == KEPT[verdict]
 
 
 def test_what_differs_and_what_fails_is_named() -> None:
     after = replace(HANGS, conditions={"driver": "580.178.04", "kernel": "6.8"})
-    found = compared(BASE, after)
+    found = compare(BASE, after)
     assert [(one.name, one.before, one.after) for one in found.differs] == [
         ("driver", "535.261.03", "580.178.04"), ("kernel command line", "ro", ""), ("kernel", "", "6.8"),
     ]  # fmt: skip
     assert found.broken == ("peer-to-peer test: hang: GPU 0 to 1, copy; NCCL all-reduce",)
-    assert compared(after, BASE).repaired == found.broken
+    assert compare(after, BASE).repaired == found.broken
 
 
 def test_what_follows_from_a_hang_is_not_told_again() -> None:
@@ -115,18 +115,18 @@ def test_what_follows_from_a_hang_is_not_told_again() -> None:
         HANGS, failures={**HANGS.failures, "GPU 1 to 0, copy": "not run"}, missing={"load: copies": FOLLOWS},
         wrong={"p2p.copies PCIE-1 to PCIE-2": "hangs", "gpu.present GPUs": "2 of 3"},
     )  # fmt: skip
-    assert compared(BASE, after).broken == (
+    assert compare(BASE, after).broken == (
         "peer-to-peer test: hang: GPU 0 to 1, copy; NCCL all-reduce",
         "gpu.present GPUs: 2 of 3",
     )
-    assert compared(BASE, replace(BASE, failures={"GPU 1 to 0, copy": "not run"})).verdict == "refused"
+    assert compare(BASE, replace(BASE, failures={"GPU 1 to 0, copy": "not run"})).verdict == "refused"
 
 
 @pytest.mark.parametrize(
     ("tried", "stands"),
     [
         (Attempt(before=BASE), BASE),
-        (Attempt(before=BASE, after=FASTER), FASTER),  # compared with an earlier run
+        (Attempt(before=BASE, after=FASTER), FASTER),  # compare with an earlier run
         (Attempt("driver: 580", before=BASE, after=FASTER, decision="kept"), FASTER),
         (Attempt("driver: 580", before=BASE, after=FASTER, decision="back"), BASE),
         (Attempt("driver: 580", before=BASE, after=FASTER, decision="left"), None),
@@ -137,5 +137,5 @@ def test_the_measurement_of_the_state_that_a_run_left(tried: Attempt, stands: Me
 
 
 def test_it_survives_the_history() -> None:
-    tried = Attempt("driver: 580", "note", BASE, HANGS, "run", compared(BASE, HANGS), "", "back", "it hangs")
+    tried = Attempt("driver: 580", "note", BASE, HANGS, "run", compare(BASE, HANGS), "", "back", "it hangs")
     assert typed(plain(tried), Attempt) == tried

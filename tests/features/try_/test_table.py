@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from rigwright.features.try_ import table as attempt
-from rigwright.features.try_.attempt import Attempt, Measurement, compared
+from rigwright.features.try_.attempt import Attempt, Measurement, compare
 
 
 def test_a_quantity_of_another_version_is_left_out() -> None:
     before = Measurement("2026-11-22T19:28:27Z", rounds={"products": (90.0, 91.0, 92.0, 91.5)})
     after = Measurement("2026-11-22T19:38:27Z", rounds={"products": (80.0, 81.0, 82.0, 81.5)})
-    comparison = compared(before, after)
+    comparison = compare(before, after)
     other = replace(comparison.rows[0], quantity="bf16")
     comparison = replace(comparison, rows=(*comparison.rows, other))
     console = Console(file=io.StringIO(), width=100)

@@ -20,20 +20,3 @@ from rigwright.features.rollback.operations.packages import (
     package_versions,
     packages_possible,
 )
-
-__all__ = [
-    "apt_rules",
-    "boot_files",
-    "dpkg_whole",
-    "files",
-    "holds_freed",
-    "limits_restored",
-    "module_built",
-    "package_marks",
-    "package_versions",
-    "packages_possible",
-    "possible",
-    "rebooted",
-    "units_started",
-    "units_stopped",
-]

@@ -101,9 +101,10 @@ def possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
     if run.to:
         text += f"; it was a rollback to before {run.to}, and what that undid comes back"
     yield Note(text)
-    unfinished = [each for each in facts(run_record.runs) if each.number == run.number - 1 and not each.done and not to]
-    for each in unfinished:
-        yield Note(f"run {each.run}, the one before, did not end: --to {each.run} goes back to before it", warn=True)
+    for each in facts(run_record.runs):
+        if each.number == run.number - 1 and not each.done and not to:
+            text = f"run {each.run}, the one before, did not end: --to {each.run} goes back to before it"
+            yield Note(text, warn=True)
     stays = [_left(file, why) for file in written.files if (why := obstacle(file))]
     for text in stays[:MOST_NAMED]:
         yield Note(text, warn=True)
@@ -237,9 +238,8 @@ def rebooted(facts: Facts, *, to: str = "", timeout_s: int = 900) -> Iterator[Ch
     why = "; ".join(reasons)
     if (last := facts(reboot_record.in_vain)) and last.same and last.reasons == one_line(why):
         found = f"the reboot of {last.at} did not help ({why}), and another one would read the same files"
-        raise Unavailable(
-            found, "look at what the host says; then sudo reboot, on the host, and the same command again"
-        )
+        fix = "look at what the host says; then sudo reboot, on the host, and the same command again"
+        raise Unavailable(found, fix)
     graphical, limits = facts.all(display.graphical, run_record.limits(run.run))
     yield from sessions_lost(graphical.sessions)
     answered = sum(not each.lost for each in limits.gpus)
@@ -248,8 +248,7 @@ def rebooted(facts: Facts, *, to: str = "", timeout_s: int = 900) -> Iterator[Ch
 
 def _reasons(facts: Facts, run: Run) -> list[str]:
     """Why a reboot is due: what runs is not as before, and the next boot brings another."""
-    asked = (system.running_kernel, kernels.command_line, state.loaded_version)
-    kernel, line, loaded = facts.all(*asked)
+    kernel, line, loaded = facts.all(system.running_kernel, kernels.command_line, state.loaded_version)
     was = run.about
     before = _words(kernels.TRIAL_WORDS.sub("", was.get("cmdline", "")))
     if kernel == was.get("kernel") and _words(line) == before and loaded == was.get("loaded", ""):
@@ -260,10 +259,9 @@ def _reasons(facts: Facts, run: Run) -> list[str]:
         reasons.append(f"{kernel} runs, {boot.entry.release} boots next")
     following = _words(boot.entry.command_line)
     if _words(line) != before and _words(line) != following:
-        lost, new = sorted(following - _words(line)), sorted(_words(line) - following)
-        reasons.append(
-            f"kernel parameters: {' '.join((*(f'+{word}' for word in lost), *(f'-{word}' for word in new)))}"
-        )
+        words = [f"+{word}" for word in sorted(following - _words(line))]
+        words += [f"-{word}" for word in sorted(_words(line) - following)]
+        reasons.append(f"kernel parameters: {' '.join(words)}")
     if loaded != was.get("loaded", ""):
         built = facts(kernels.module_version(boot.entry.release, "nvidia"))
         if loaded != built:
@@ -283,10 +281,8 @@ def units_started(facts: Facts, *, to: str = "") -> Iterator[Change | Note]:
     for unit in facts(run_record.units(run.run, run.number)):
         wanted = (unit.was_enabled and not unit.enabled, unit.was_active and not unit.active)
         if any(wanted) and unit.masked:
-            todo = command("sudo", "systemctl", "unmask", "--", unit.name)
-            yield Note(
-                f"{unit.name}: somebody masked it since, so it does not start; {todo} allows it again", warn=True
-            )
+            todo = f"{command('sudo', 'systemctl', 'unmask', '--', unit.name)} allows it again"
+            yield Note(f"{unit.name}: somebody masked it since, so it does not start; {todo}", warn=True)
             continue
         if any(wanted) and not unit.there:
             raise Unavailable(f"the unit {unit.name} is not there")
@@ -294,9 +290,7 @@ def units_started(facts: Facts, *, to: str = "") -> Iterator[Change | Note]:
             enable = (command("systemctl", "enable", "--", unit.name, timeout_s=60),)
             changes.append(Change("change", unit.name, "disabled", "enabled at boot", enable, units=(unit.name,)))
         if wanted[1]:
-            start = (
-                script('systemctl reset-failed -- "$1" 2>/dev/null || :', unit.name),
-                command("systemctl", "start", "--", unit.name, timeout_s=450),
-            )
+            again = script('systemctl reset-failed -- "$1" 2>/dev/null || :', unit.name)
+            start = (again, command("systemctl", "start", "--", unit.name, timeout_s=450))
             changes.append(Change("change", unit.name, "stopped", "active", start, units=(unit.name,)))
     yield from toward(run, changes)

@@ -74,13 +74,10 @@ def _differences(name: str, was: Gpu, now: Gpu) -> Iterator[Change]:
         yield Change("change", f"{name} persistence", words[now.persistence], words[was.persistence], turn)
     watts = was.power_limit_w
     if watts is not None and now.power_limit_w is not None and watts != now.power_limit_w:
-        yield Change(
-            "change", f"{name} power limit", f"{now.power_limit_w:g} W", f"{watts:g} W", smi("-pl", f"{watts:g}")
-        )
+        before, after = f"{now.power_limit_w:g} W", f"{watts:g} W"
+        yield Change("change", f"{name} power limit", before, after, smi("-pl", f"{watts:g}"))
     clocks = was.application_clocks
     if clocks and now.application_clocks and clocks != now.application_clocks:
-        pair = f"{clocks.memory_mhz},{clocks.graphics_mhz}"
-        command_words = ("-rac",) if clocks == was.default_application_clocks else ("-ac", pair)
-        yield Change(
-            "change", f"{name} application clocks", str(now.application_clocks), str(clocks), smi(*command_words)
-        )
+        lock = smi("-ac", f"{clocks.memory_mhz},{clocks.graphics_mhz}")
+        commands = smi("-rac") if clocks == was.default_application_clocks else lock
+        yield Change("change", f"{name} application clocks", str(now.application_clocks), str(clocks), commands)

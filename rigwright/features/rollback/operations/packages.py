@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command
 from rigwright.core.errors import HostError
@@ -33,54 +35,44 @@ def packages_possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
     be removed; Unavailable while dpkg is in the middle of something.
     """
     run, _ = target(facts, to)
-    found = facts(run_record.packages(run.run, run.number))
-    if found.others:
-        yield Note(f"others than rigwright changed {count(found.others, 'package')} since, which no step takes back")
-    install, remove = _wanted(found.moved)
+    packages = facts(run_record.packages(run.run, run.number))
+    if packages.others:
+        yield Note(f"others than rigwright changed {count(packages.others, 'package')} since, which no step takes back")
+    install, remove = _wanted(packages.moved)
     if not install and not remove:
         return
     if facts(dpkg.dpkg_audit):
         raise Unavailable("known when dpkg is whole")
     kernel, _ = facts.all(system.running_kernel, system.free_mib)
-    if running := [
-        each.name for each in remove if each.name in (f"linux-image-{kernel}", f"linux-image-unsigned-{kernel}")
-    ]:
-        found_text = f"{running[0]} was installed since, and that kernel runs"
-        fix = f"boot {run.about.get('kernel', 'the kernel of before')} (grub-reboot, then reboot), then the same command; or {_WITHOUT}"
-        raise HostError("rollback", found_text, "another kernel to run while that one is removed", fix)
+    images = (f"linux-image-{kernel}", f"linux-image-unsigned-{kernel}")
+    if running := [each.name for each in remove if each.name in images]:
+        found = f"{running[0]} was installed since, and that kernel runs"
+        before = run.about.get("kernel", "the kernel of before")
+        fix = f"boot {before} (grub-reboot, then reboot), then the same command; or {_WITHOUT}"
+        raise HostError("rollback", found, "another kernel to run while that one is removed", fix)
     where = facts(_sources(facts, run, install, remove))
     if missing := [word for word, source in where.words.items() if not source]:
-        named = f"{', '.join(missing[:_MOST_NAMED])}{f' and {len(missing) - _MOST_NAMED} more' if len(missing) > _MOST_NAMED else ''}"
+        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
         why = f" ({where.error})" if where.error else ""
-        folders = " or ".join(rollback_source.FOLDERS)
-        expected = f"a source that has these versions, or their .deb files in {folders}"
-        raise HostError(
-            "rollback", f"nothing offers {named} any more{why}", expected, f"put the files there; or {_WITHOUT}"
-        )
+        found = f"nothing offers {', '.join(missing[:_MOST_NAMED])}{more} any more{why}"
+        expected = f"a source that has these versions, or their .deb files in {' or '.join(rollback_source.FOLDERS)}"
+        raise HostError("rollback", found, expected, f"put the files there; or {_WITHOUT}")
     if where.error:
+        found = f"apt cannot make the packages as before: {where.error}"
         fix = f"sudo apt-get check, on the host, names packages that are broken already; or {_WITHOUT}"
-        raise HostError(
-            "rollback", f"apt cannot make the packages as before: {where.error}", "packages that fit together", fix
-        )
+        raise HostError("rollback", found, "packages that fit together", fix)
     if install:
         require_room(facts, where.room_mib + _BESIDE_MIB, "/var", "/usr")
-    names = {each.name for each in (*install, *remove)}
-    lost = sorted(
-        {move.name for move in where.moves if not move.version} - names - {name.split(":")[0] for name in names}
-    )
-    if lost:
-        found_text = f"{', '.join(lost[:_MOST_NAMED])} {'needs' if len(lost) == 1 else 'need'} packages that were not there before"
-        raise HostError(
-            "rollback",
-            found_text,
-            "packages that nothing else needs",
-            f"sudo apt-get remove {' '.join(lost[:_MOST_NAMED])}; or {_WITHOUT}",
-        )
+    names = {part for each in (*install, *remove) for part in (each.name, each.name.split(":")[0])}
+    if lost := sorted({move.name for move in where.moves if not move.version} - names):
+        verb = "needs" if len(lost) == 1 else "need"
+        found = f"{', '.join(lost[:_MOST_NAMED])} {verb} packages that were not there before"
+        fix = f"sudo apt-get remove {' '.join(lost[:_MOST_NAMED])}; or {_WITHOUT}"
+        raise HostError("rollback", found, "packages that nothing else needs", fix)
 
 
 def _wanted(moved: Sequence[MovedPackage]) -> tuple[list[MovedPackage], list[MovedPackage]]:
-    """The packages to install in another version, and those to remove. dpkg itself ends the half-installed ones
-    before."""
+    """The packages to install in another version, and those to remove."""
     install = [each for each in moved if each.was and each.was != each.now]
     return install, [each for each in moved if not each.was and each.now]
 
@@ -88,11 +80,10 @@ def _wanted(moved: Sequence[MovedPackage]) -> tuple[list[MovedPackage], list[Mov
 def _sources(
     facts: Facts, run: Run, install: Sequence[MovedPackage], remove: Sequence[MovedPackage]
 ) -> Fact[rollback_source.Sources]:
-    rules = [(file.kept_in if file.was.kind != "absent" else "", file.path) for file in differing(facts, run)]
-    return rollback_source.sources(
-        [rule for rule in rules if rule[1].startswith(RULES)],
-        [*(f"{each.name}={each.was}" for each in install), *(f"{each.name}-" for each in remove)],
-    )
+    files = [file for file in differing(facts, run) if file.path.startswith(RULES)]
+    rules = [(file.kept_in if file.was.kind != "absent" else "", file.path) for file in files]
+    words = [*(f"{each.name}={each.was}" for each in install), *(f"{each.name}-" for each in remove)]
+    return rollback_source.sources(rules, words)
 
 
 @operation()
@@ -127,11 +118,8 @@ def package_versions(facts: Facts, *, to: str = "") -> Iterator[Change]:
     leftover = [each.name for each in moved if not each.was and not each.was_left and (each.now or each.now_left)]
     changes = [Change("change" if each.now else "add", each.name, each.now, each.was) for each in install]
     changes += [Change("remove", each.name, each.now, "") for each in remove]
-    changes += [
-        Change("remove", each.name, "its configuration", "")
-        for each in moved
-        if each.now_left and not (each.was or each.was_left)
-    ]
+    with_files = [each.name for each in moved if each.now_left and not (each.was or each.was_left)]
+    changes += [Change("remove", name, "its configuration", "") for name in with_files]
     if not changes:
         return
     commands: list[Command] = []
@@ -139,31 +127,14 @@ def package_versions(facts: Facts, *, to: str = "") -> Iterator[Change]:
         where = facts(_sources(facts, run, install, remove))
         words = [where.words.get(word) or word for word in (f"{each.name}={each.was}" for each in install)]
         commands.append(apt.install([*words, *(f"{each.name}-" for each in remove)]))
-        commands += [
-            command("apt-mark", "auto", *names)
-            for names in [[each.name for each in install if each.automatic[0]]]
-            if names
-        ]
+        if automatic := [each.name for each in install if each.automatic[0]]:
+            commands.append(command("apt-mark", "auto", *automatic))
     elif remove:
         commands.append(apt.remove([each.name for each in remove]))
     commands += [apt.purge_left(leftover)] if leftover else []
-    of_driver = [
-        change
-        for change in changes
-        if "nvidia" in change.subject or branch_of(change.before) or branch_of(change.after)
-    ]
-    last = changes.pop()
-    changes.append(
-        Change(
-            last.action,
-            last.subject,
-            last.before,
-            last.after,
-            tuple(commands),
-            disruptive=bool(of_driver),
-            leads_to="reboot" if of_driver else "",
-        )
-    )
+    of_driver = any("nvidia" in each.subject or branch_of(each.before) or branch_of(each.after) for each in changes)
+    lead = "reboot" if of_driver else ""
+    changes[-1] = replace(changes[-1], commands=tuple(commands), disruptive=of_driver, leads_to=lead)
     yield from toward(run, changes)
 
 
@@ -178,11 +149,9 @@ def package_marks(facts: Facts, *, to: str = "") -> Iterator[Change]:
         ("auto", [each.name for each in moved if each.was and each.now and each.automatic == (True, False)]),
         ("manual", [each.name for each in moved if each.was and each.now and each.automatic == (False, True)]),
     )
-    changes = [
-        Change(
-            "change", f"apt-mark {verb}", f"{len(names)} not", ", ".join(names), (command("apt-mark", verb, *names),)
-        )
-        for verb, names in works
-        if names
-    ]
+    changes = []
+    for verb, names in works:
+        if names:
+            mark = (command("apt-mark", verb, *names),)
+            changes.append(Change("change", f"apt-mark {verb}", f"{len(names)} not", ", ".join(names), mark))
     yield from toward(run, changes)
