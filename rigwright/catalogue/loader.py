@@ -28,7 +28,7 @@ def document(path: Path) -> YamlMapping:
 
 
 def table(file: str, table_type: type[T], rows: str) -> T:
-    """The Struct of a file with many rows; `rows` is their key. Raises InputError also for a row's key without a source."""
+    """The Struct of a file with many rows; `rows` is their key. Raises InputError also for a key without a source."""
     source = document(FOLDER / file)
     require_row_sources(source, rows)
     return whole(source, table_type)

@@ -135,7 +135,7 @@ def gpus_named(text: str) -> tuple[str, ...]:
 
 
 def devices_named(text: str) -> tuple[Device, ...]:
-    """The GPUs of NVIDIA's list with exactly this name (`GTX 1070 Ti`); () if the catalogue describes GPUs that it names
+    """The GPUs of NVIDIA's list with exactly this name (`GTX 1070 Ti`); () if it names GPUs of the catalogue
     in part. Manufacturer and family do not count."""
     bare, words = bare_name(text), _words(text)
     if not bare or not words or any(_is_part(text, words, key) for key in catalogue.gpu_keys()):

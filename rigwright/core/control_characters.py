@@ -1,8 +1,8 @@
 """Neutralizes control characters in text that comes from a host or a file.
 
 Such text must not control the terminal, browser or monitoring system that shows it. Text output, HTML, metrics and
-error messages replace each control character with U+FFFD (`visible`); JSON has its \\u escape (`escaped`). Long lines on
-a terminal are cut as well (`harmless`). `visible` also replaces known secrets, because all output passes it.
+error messages replace each control character with U+FFFD (`visible`); JSON has its \\u escape (`escaped`). Long lines
+on a terminal are cut as well (`harmless`). `visible` also replaces known secrets, because all output passes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Regular expressions of modules, compiled at their first use: a command uses few of the expressions that it imports."""
+"""Regular expressions of modules, compiled at their first use: a command uses few of those that it imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
 
     def compile(pattern: str | bytes, flags: int = 0) -> Any:
-        """As `re.compile`, but the result is no `re.Pattern`, and an error in the pattern is raised at its first use."""
+        """As `re.compile`, but not a `re.Pattern`; an error in the pattern is raised at its first use."""
         return _Lazy(pattern, flags)
 
 

@@ -76,9 +76,9 @@ class MachineIdentity(Struct, frozen=True):
     def compared(self, other: MachineIdentity) -> Literal["same", "other", "unknown"]:
         """Whether both are the same machine.
 
-        The hardware decides: a reinstalled machine has another machine-id. The machine-id decides if the product UUID and the
-        board serial contradict each other (a replaced board, or a UUID that many boards have), or if neither identity has an
-        identifier of the hardware. If only one has, an equal machine-id means the same machine, and another means nothing.
+        The hardware decides: a reinstalled machine has another machine-id. The machine-id decides if the product UUID and
+        the board serial contradict each other (a replaced board, or a UUID that many boards have), or if neither identity has an
+        identifier of the hardware. If only one has, an equal machine-id means the same machine.
         """
         agree = [
             mine == theirs for mine, theirs in zip(self._hardware, other._hardware, strict=True) if mine and theirs
@@ -102,8 +102,8 @@ class MachineIdentity(Struct, frozen=True):
 
     @property
     def keys_of_same(self) -> tuple[tuple[str, str, str], ...]:
-        """The `keys` of which each identity that compares as `same` has at least one. Of the other identities only some with
-        the same machine-id have one, so a serial number that many boards have finds only this machine."""
+        """The `keys` of which each identity that compares as `same` has at least one. Of other identities only some with the
+        same machine-id have one, so a serial number that many boards have finds only this machine."""
         product, board = self._hardware
         keys = [("*", "*", self.machine_id_hash)] if self.machine_id_hash else []
         if product and board:

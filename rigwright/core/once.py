@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class once(Generic[T]):  # a decorator, as functools.cached_property
-    """A function without arguments that computes its result at the first call; after an error the next call tries again.
+    """A function without arguments that computes its result once; after an error the next call tries again.
 
     A call while another thread computes waits for the result; with functools.cache each thread would read the file.
     """

@@ -51,7 +51,7 @@ class Secret:
 
     @property
     def value(self) -> Any:
-        """The plain value, for templates; a text unless a template made something else. Raises what the source raises."""
+        """The plain value, for templates; a text unless a template made another. Raises what the source raises."""
         if isinstance(self._source, str):
             return self._source
         value = self._source()

@@ -43,7 +43,7 @@ def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The text on one line, at most about `most` characters: a list as `shortened`, other text with `...` at the end."""
+    """The text on one line, at most about `most` characters: a list as `shortened`, other text with `...`."""
     line = " ".join(text.split())
     if len(line) <= most:
         return line
