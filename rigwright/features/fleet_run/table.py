@@ -11,7 +11,7 @@ from rigwright.features.fleet_run.result import CommandResult
 from rigwright.report.labels import as_is
 
 
-def grouped(answers: Mapping[str, CommandResult]) -> list[tuple[CommandResult, list[str]]]:
+def group_answers(answers: Mapping[str, CommandResult]) -> list[tuple[CommandResult, list[str]]]:
     """Each different answer with its hosts: exit code 0 first, then the answers that most hosts gave."""
     groups: dict[CommandResult, list[str]] = {}
     for name, ran in answers.items():
@@ -21,7 +21,7 @@ def grouped(answers: Mapping[str, CommandResult]) -> list[tuple[CommandResult, l
 
 def show(console: Console, answers: Mapping[str, CommandResult], limit_s: float) -> None:
     """Writes each answer under the names of its hosts, then a line that counts the exit codes."""
-    for ran, names in grouped(answers):
+    for ran, names in group_answers(answers):
         result = "[green]exit 0[/]" if ran.code == 0 else f"[bold red]exit {ran.code}[/]"
         if ran.code is None:
             result = f"[bold red]not done within {limit_s:g} s[/]"

@@ -117,7 +117,7 @@ def test_a_bad_word_is_named_before_any_host(
 def test_groups_that_ended_well_come_first() -> None:
     said = [(1, "no"), (0, "yes\n"), (0, "other"), (0, "yes"), (None, "")]
     answers = {name: CommandResult(*each) for name, each in zip("abcde", said, strict=True)}
-    assert [names for _, names in report.grouped(answers)] == [["b", "d"], ["c"], ["a"], ["e"]]
+    assert [names for _, names in report.group_answers(answers)] == [["b", "d"], ["c"], ["a"], ["e"]]
 
 
 def test_forty_hosts_fit_a_screen() -> None:

@@ -169,7 +169,7 @@ def test_records_under_another_machine_id_are_used_once_they_are_adopted(host: H
     with pytest.raises(HostError, match="run one was recorded under another machine-id") as caught:
         target(host.facts(), "")
     assert "--adopt" in caught.value.fix
-    assert host.run("adopting", recorder.adopted(["one"])).code == 0
+    assert host.run("adopting", recorder.adoption(["one"])).code == 0
     assert host.goes_back("two").run == "one"
     assert host["/etc/motd"].read_text() == "welcome\n"
     host["/etc/machine-id"].write_text("3\n")
