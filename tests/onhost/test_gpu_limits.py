@@ -21,6 +21,7 @@ import pytest
 
 from lab.hardware.rigfile import describe
 from lab.simulators.nvml.bare import Bare, bare
+from rigwright.core.command import script
 from rigwright.operations import limits
 from tests.machine_speed import within
 from tests.paths import ROOT
@@ -695,7 +696,10 @@ def test_reset_gives_the_defaults_back_and_leaves_persistence(host: Host) -> Non
 
 def command_of(host: Host, *words: str, path: str = os.environ["PATH"]) -> Done:
     """Returns the command of `invoke limits`, with this host's program in place of the installed one."""
-    argv = [{limits.PROGRAM: str(host.program), "sh": "/bin/sh"}.get(word, word) for word in limits._run(*words).argv]
+    argv = [
+        {limits.PROGRAM: str(host.program), "sh": "/bin/sh"}.get(word, word)
+        for word in script(limits._RUN, limits.PROGRAM, *words).argv
+    ]
     env = {**host.env(), "PATH": path}
     return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
 
