@@ -1,5 +1,4 @@
-"""Which GPUs of a machine are best joined: by the bandwidths that earlier runs measured between them; without these
-NVLinks first, then a common PCIe switch, root complex and NUMA node."""
+"""Which GPUs of a machine are best joined: by measured bandwidths, otherwise by the topology."""
 
 from __future__ import annotations
 
@@ -21,12 +20,14 @@ from rigwright.facts.gpu.topology import NvLink, Place
 from rigwright.features.stress.measured_before import DatedPair
 
 MOST_GPUS = 20
-"""Of more GPUs there are too many groups to compare; a machine with NVIDIA GPUs has 16 at most."""
+"""More GPUs have too many groups to compare; a machine with NVIDIA GPUs has 16 at most."""
+ALIKE = 1.1
+"""Bandwidths that differ by less than about this factor count as equal, and the topology decides (assumed)."""
 
 
 class Join(Struct, frozen=True, order=True):
-    """How two GPUs are joined. `nvlinks` that are up, also by way of NVSwitches. `near`: 3 a common PCIe switch, 2 a
-    common root complex, 1 a common NUMA node, 0 none of these. A greater one is better."""
+    """The connection of two GPUs; a greater one is better. `nvlinks`: NVLinks that are up, also through NVSwitches.
+    `near`: 3 the same PCIe switch, 2 the same root complex, 1 the same NUMA node, 0 none of these."""
 
     nvlinks: int
     near: int
@@ -34,17 +35,15 @@ class Join(Struct, frozen=True, order=True):
     def __str__(self) -> str:
         if self.nvlinks:
             return count(self.nvlinks, "NVLink")
-        return ("different NUMA nodes", "the same NUMA node", "the same root complex", "the same PCIe switch")[
-            self.near
-        ]
+        places = ("different NUMA nodes", "the same NUMA node", "the same root complex", "the same PCIe switch")
+        return places[self.near]
 
 
 class Choice(Struct, frozen=True):
-    """The chosen GPUs in the order of the bus. `devices`: the words of CUDA_VISIBLE_DEVICES; `names`: how rigwright
-    calls them.
+    """The chosen GPUs in the order of the bus. `devices`: the words of CUDA_VISIBLE_DEVICES; `names`: their labels.
 
-    `joined`: how their pairs are joined, in words. `basis`: whether measured bandwidths or the topology decided, and
-    how old a measurement is; "" for a single GPU. `left_out`: the reason for each GPU that could not be taken.
+    `joined`: how their pairs are joined, in words. `left_out`: the reason for each GPU that could not be taken.
+    `basis`: whether measured bandwidths or the topology decided, and the age of the measurement; "" for a single GPU.
     """
 
     devices: tuple[str, ...]
@@ -59,10 +58,6 @@ class Choice(Struct, frozen=True):
         return "CUDA_DEVICE_ORDER=PCI_BUS_ID", f"CUDA_VISIBLE_DEVICES={','.join(self.devices)}"
 
 
-ALIKE = 1.1
-"""Bandwidths that differ by less than about this factor count as equal, and the topology decides (assumed)."""
-
-
 def choose(
     wanted: int,
     gpus: Sequence[Gpu],
@@ -75,14 +70,14 @@ def choose(
     driver: str = "",
     split: Collection[str] = (),
 ) -> Choice:
-    """The group of `wanted` GPUs whose worst pair is joined best; of equal ones, that with the better pairs, then the
-    first on the bus.
+    """The group of `wanted` GPUs whose worst pair is joined best; of equal groups the one with the better pairs, then
+    the first on the bus.
 
-    Where `measured` has every pair that can be taken, its bandwidths count before the topology: NCCL's where all have
-    them, else those of copies. `now` (UTC) and the loaded `driver` are for what is said of their age. GPUs of one model
-    are preferred. Lost ones, those in `users` (processes by UUID), and those in `split` (bus ids of GPUs with MIG on,
-    of which a program sees one instance) are left out. The devices are numbers in the order of the bus; UUIDs where a
-    GPU is lost or split, because CUDA counts the others then. Raises HostError where too few are left.
+    If `measured` has every pair of free GPUs, its bandwidths count before the topology: NCCL's if all pairs have them,
+    otherwise those of copies. `now` (UTC) and the loaded `driver` are for the text about their age. GPUs of one model
+    are preferred. Lost GPUs, GPUs in `users` (processes by UUID), and GPUs in `split` (bus ids of GPUs with MIG on, of
+    which a program sees one instance) are left out. The devices are numbers in the order of the bus, or UUIDs if a GPU
+    is lost or split, because CUDA then counts differently. Raises HostError for too few free GPUs.
     """
     names = {gpu.bus_id: place(gpu.bus_id, slots) for gpu in gpus}
     on_bus = sorted(gpus, key=lambda gpu: gpu.bus_id)
@@ -100,26 +95,19 @@ def choose(
         fix = "a smaller number; or --busy, which takes GPUs in use too" if busy else "a smaller number"
         raise HostError("gpus.choose", found, count(wanted, "GPU"), fix)
     if len(free) > MOST_GPUS:
-        raise HostError(
-            "gpus.choose", f"{len(free)} GPUs", f"{MOST_GPUS} at most", "choose by hand: nvidia-smi topo -m"
-        )
+        fix = "choose by hand: nvidia-smi topo -m"
+        raise HostError("gpus.choose", f"{len(free)} GPUs", f"{MOST_GPUS} at most", fix)
     joins = {(a.bus_id, b.bus_id): _join(a, b, places, links) for a, b in combinations(free, 2)}
-
     speeds = _Speeds.of(free, measured or {})
+    levels = {pair: _level(gb_s) for pair, gb_s in speeds.gb_s.items()}
 
     def worth(group: tuple[Gpu, ...]) -> tuple[int, tuple[int, int], Join, tuple[int, int]]:
         pairs = [joins[a.bus_id, b.bus_id] for a, b in combinations(group, 2)]
-        worst = min(pairs, default=Join(0, 0))
         fast = [levels[a.uuid, b.uuid] for a, b in combinations(group, 2)] if levels else []
-        speed = (min(fast, default=0), sum(fast))
-        return (
-            -len({gpu.name for gpu in group}),
-            speed,
-            worst,
-            (sum(p.nvlinks for p in pairs), sum(p.near for p in pairs)),
-        )
+        models = len({gpu.name for gpu in group})
+        totals = sum(pair.nvlinks for pair in pairs), sum(pair.near for pair in pairs)
+        return -models, (min(fast, default=0), sum(fast)), min(pairs, default=Join(0, 0)), totals
 
-    levels = {pair: _level(gb_s) for pair, gb_s in speeds.gb_s.items()}
     best = max(combinations(free, wanted), key=worth)
     by_uuid = any(gpu.lost or gpu.bus_id in split for gpu in on_bus)
     devices = tuple(gpu.uuid if by_uuid else str(on_bus.index(gpu)) for gpu in best)
@@ -130,8 +118,8 @@ def choose(
 
 
 class _Speeds(Struct, frozen=True):
-    """The measured GB/s of all pairs of GPUs, by their UUIDs; {} where one is not measured. `kind`: what was measured.
-    `known` of `all` pairs are measured."""
+    """The measured GB/s of all pairs of GPUs by their UUIDs, {} if a pair is missing. `kind`: what was measured.
+    `dated`: the figures of the `known` measured pairs, of `all` pairs."""
 
     gb_s: dict[tuple[str, str], float]
     kind: str
@@ -144,32 +132,26 @@ class _Speeds(Struct, frozen=True):
         pairs = [(a.uuid, b.uuid) for a, b in combinations(gpus, 2)]
         dated = {pair: measured[frozenset(pair)] for pair in pairs if frozenset(pair) in measured}
         for kind, key in (("NCCL", "nccl_gb_s"), ("copies", "copy_gb_s")):
-            found = {pair: speed for pair, one in dated.items() if (speed := getattr(one.figures, key)) is not None}
-            if pairs and len(found) == len(pairs):
-                return cls(found, kind, dated, len(pairs), len(pairs))
+            gb_s = {pair: getattr(each.figures, key) for pair, each in dated.items()}
+            if pairs and len(gb_s) == len(pairs) and None not in gb_s.values():
+                return cls(gb_s, kind, dated, len(pairs), len(pairs))
         return cls({}, "", dated, len(dated), len(pairs))
 
     def basis(self, group: Sequence[Gpu], names: Mapping[str, str], now: datetime.datetime, driver: str) -> str:
         """What decided, in words."""
         if not self.gb_s:
-            measured = (
-                f"{self.known} of {count(self.all, 'pair')} that can be taken are measured"
-                if self.known
-                else "no pair is measured"
-            )
+            of_all = f"{self.known} of {count(self.all, 'pair')} that can be taken are measured"
+            measured = of_all if self.known else "no pair is measured"
             return as_typed(f"by the topology: {measured}; invoke verify --tags p2p measures them")
         pairs = list(combinations(group, 2))
         a, b = min(pairs, key=lambda pair: self.gb_s[pair[0].uuid, pair[1].uuid])
-        slowest = self.gb_s[a.uuid, b.uuid]
-        oldest = min((self.dated[a.uuid, b.uuid] for a, b in pairs), key=lambda one: one.at)
-        with_driver = {self.dated[a.uuid, b.uuid].figures.driver for a, b in pairs} - {"", driver} if driver else ()
-        other = f", with driver {', '.join(sorted(with_driver))}, now {driver}" if with_driver else ""
-        said = (
-            f"{slowest:.1f} GB/s between {names[a.bus_id]} and {names[b.bus_id]}"
-            if slowest
-            else (f"{names[a.bus_id]} and {names[b.bus_id]} failed the test")
-        )
-        return f"by bandwidths of {self.kind}, measured {_age(oldest.at, now)}{other}; the slowest pair: {said}"
+        dated = [self.dated[a.uuid, b.uuid] for a, b in pairs]
+        others = {each.figures.driver for each in dated} - {"", driver} if driver else ()
+        other = f", with driver {', '.join(sorted(others))}, now {driver}" if others else ""
+        speed, first, second = self.gb_s[a.uuid, b.uuid], names[a.bus_id], names[b.bus_id]
+        slowest = f"{speed:.1f} GB/s between {first} and {second}" if speed else f"{first} and {second} failed the test"
+        age = _age(min(each.at for each in dated), now)
+        return f"by bandwidths of {self.kind}, measured {age}{other}; the slowest pair: {slowest}"
 
 
 def _age(at: str, now: datetime.datetime) -> str:
@@ -183,8 +165,7 @@ def _age(at: str, now: datetime.datetime) -> str:
 
 
 def _level(gb_s: float) -> int:
-    """A number that is the same for speeds that differ by less than about ALIKE. A pair that failed is below every
-    other."""
+    """A number that is equal for speeds that differ by less than about ALIKE; the lowest for a failed pair."""
     return math.floor(math.log(gb_s, ALIKE)) if gb_s > 1e-3 else -1000
 
 

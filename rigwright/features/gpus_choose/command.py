@@ -35,26 +35,22 @@ def gpus_choose(options: GpusChooseOptions) -> int:
 
     def bind(inventory: Any, bound: Sequence[Any]) -> None:
         if options.export and len(bound) != 1:
-            names = ", ".join(one.host.name for one in bound[:4])
+            names = ", ".join(each.host.name for each in bound[:4])
             raise UsageError("--export", f"{len(bound)} hosts: {names}", "one host", f"--host {bound[0].host.name}")
-        for one in bound:
-            slots[one.host.name] = host_variables.of_host(one.host, inventory.rigs).desired.slots or {}
+        for each in bound:
+            slots[each.host.name] = host_variables.of_host(each.host, inventory.rigs).desired.slots or {}
+
+    def act(jobs: list[HostJob], text: Any) -> None:
+        before = earlier_figures.pairs([job for job in jobs if job.report.error is None], text)
+        pool.run_hosts(jobs, partial(_choose, options=options, slots=slots, before=before))
 
     def prepare(_run_id: str) -> runner.HostCommand:
-        act = partial(_choose, number=options.count, options=options, slots=slots)
         after, looked_up = partial(_show, export=options.export), (nccl.tested.name,)
         return runner.HostCommand(
             options, act, before_connecting=bind, quiet=True, afterwards=after, looked_up=looked_up
         )
 
     return runner.run(options, prepare, to_stderr=options.export)
-
-
-def _choose(
-    jobs: list[HostJob], text: Any, number: int, options: GpusChooseOptions, slots: dict[str, dict[BusId, str]]
-) -> None:
-    before = earlier_figures.pairs([job for job in jobs if job.report.error is None], text)
-    pool.run_hosts(jobs, partial(_read, number=number, busy=options.busy, slots=slots, before=before))
 
 
 def _show(jobs: list[HostJob], text: Any, export: bool) -> None:
@@ -75,22 +71,25 @@ def _show(jobs: list[HostJob], text: Any, export: bool) -> None:
                 text.plain(f"# {reason}")
 
 
-def _read(
-    job: HostJob, number: int, busy: bool, slots: dict[str, dict[BusId, str]], before: dict[str, MeasuredPairs]
+def _choose(
+    job: HostJob, options: GpusChooseOptions, slots: dict[str, dict[BusId, str]], before: dict[str, MeasuredPairs]
 ) -> Iterator[FactsResult]:
     job.run.read(FACTS)
-    cards, links = job.run.store.known[gpu.gpus], job.run.store.known[topology.nvlinks]
+    cards, links, loaded, modes = (
+        job.run.store.known[fact] for fact in (gpu.gpus, topology.nvlinks, driver.loaded_version, mig.modes)
+    )
     if isinstance(cards, (Unavailable, Unreadable)):
         fix = f"{program_name()} verify --host {job.host.name}, which says why"
         raise HostError(job.host.name, str(cards), "GPUs that nvidia-smi lists", fix)
-    places = job.run.value(topology.places)
-    known = () if isinstance(links, (Unavailable, Unreadable)) else links
-    users = {} if busy else job.run.value(gpu.users)
-    loaded = job.run.store.known[driver.loaded_version]
-    version = "" if loaded is None or isinstance(loaded, (Unavailable, Unreadable)) else str(loaded)
-    measured = before.get(job.host.name)
-    modes = job.run.store.known[mig.modes]
-    split = [mode.bus_id for mode in modes if mode.current] if isinstance(modes, tuple) else []
-    of_host = slots.get(job.host.name), measured
-    chosen = gpu_choice.choose(number, cards, places, known, users, *of_host, driver=version, split=split)
+    chosen = gpu_choice.choose(
+        options.count,
+        cards,
+        job.run.value(topology.places),
+        () if isinstance(links, (Unavailable, Unreadable)) else links,
+        {} if options.busy else job.run.value(gpu.users),
+        slots.get(job.host.name),
+        before.get(job.host.name),
+        driver="" if loaded is None or isinstance(loaded, (Unavailable, Unreadable)) else str(loaded),
+        split=[mode.bus_id for mode in modes if mode.current] if isinstance(modes, tuple) else [],
+    )
     yield FactsResult({NAME: to_builtins(chosen)})

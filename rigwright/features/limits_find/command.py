@@ -1,8 +1,8 @@
-"""`invoke limits.find`: measures the GPUs at several limits, names three of them, and writes the chosen one into the
-inventory."""
+"""`invoke limits.find`: measures the GPUs at several limits and writes the chosen limit into the inventory."""
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -23,10 +23,10 @@ from rigwright.engine.host_variables import HostVariables
 from rigwright.engine.report import FactsResult, HostReport
 from rigwright.facts import system
 from rigwright.features.limits_find import points as limit_points
+from rigwright.features.limits_find import run as limits_sweep
 from rigwright.features.limits_find import table
 from rigwright.features.limits_find.options import LimitsFindOptions
 from rigwright.features.limits_find.points import NAMES, Sweep, SweepPlan
-from rigwright.features.limits_find.run import SweepOptions
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Inventory
@@ -41,36 +41,30 @@ def limits_find(options: LimitsFindOptions) -> int:
             raise UsageError("--executor", "a sweep asks and decides on this machine", "limits.find without --executor")
         if options.write and options.choose in ("", "none") and not prompt.on_terminal():
             raise UsageError("--write", "nothing is chosen", "with it --choose fastest, per-watt or quiet")
-        sweep = SweepOptions(
-            options.clocks, options.points, options.lowest, options.highest, options.beyond_supplies, options.wheels
-        )
-        find = _Find(options, sweep)
+        find = _Find(options)
         return runner.HostCommand(options, find.act, before_connecting=find.bind, exit_code=exit_code)
 
     return runner.run(options, prepare)
 
 
 class _Find(Struct):
-    """One sweep of one host. `variables`: of the host, once the inventory is read; `planned`: once the host was
-    asked."""
+    """One sweep of one host. `variables`: None before the inventory was read; `planned`: None before the plan."""
 
     options: LimitsFindOptions
-    sweep: SweepOptions
     variables: HostVariables | None = None
     planned: SweepPlan | None = None
 
     def bind(self, inventory: Inventory, bound: Sequence[Any]) -> None:
-        """Reads the variables of the host. Raises UsageError for several hosts, InputError for a value that does not
-        fit."""
+        """Reads the variables of the host. Raises UsageError for several hosts, InputError for a wrong value."""
         if len(bound) != 1:
             found = f"{len(bound)} hosts are named, and a sweep is about one machine"
             raise UsageError("--host", found, "one host", f"{program_name()} limits.find --host {bound[0].host.name}")
         self.variables = host_variables.of_host(bound[0].host, inventory.rigs)
         source = self.options.wheels or self.variables.desired.p2p_wheels or "fetch"
-        self.sweep = replace(self.sweep, wheels="" if source == "none" else source)
+        self.options = dataclasses.replace(self.options, wheels="" if source == "none" else source)
 
     def act(self, jobs: list[HostJob], text: Any) -> None:
-        """Plans, asks, measures, shows, and writes what is chosen."""
+        """Plans, asks for consent, measures, shows the points, and writes the chosen limits."""
         (job,) = jobs
         pool.run_hosts(jobs, self._plan, activity="planning")
         planned = self.planned
@@ -83,33 +77,27 @@ class _Find(Struct):
         if job.report.error is not None or sweep is None:
             return
         table.show(text.console, sweep)
-        chosen = self._chosen(sweep, text)
-        if chosen != "none":
-            self._settle(job, planned, sweep, chosen, text)
+        choice = self._choice(sweep, text)
+        if choice != "none":
+            self._write(job, planned, sweep, choice, text)
 
     def _plan(self, job: HostJob) -> Iterator[HostResult]:
-        from rigwright.features.limits_find import run as limits_sweep
-
         assert self.variables is not None
-        self.planned = limits_sweep.plan(job.run, self.variables, self.sweep)
+        self.planned = limits_sweep.plan(job.run, self.variables, self.options)
         yield FactsResult({system.simulated.name: job.run.value(system.simulated)})
         yield self.planned.sweep
 
     def _measure(self, job: HostJob, planned: SweepPlan) -> Iterator[Sweep]:
-        from rigwright.features.limits_find import run as limits_sweep
-
         job.tell(ActivityStarted(job.host.name, "measuring"))
-        yield limits_sweep.measure(job.run, planned, self.sweep)
+        yield limits_sweep.measure(job.run, planned, self.options.wheels)
 
-    def _chosen(self, sweep: Sweep, text: Any) -> str:
-        """One of CHOICES: that of --choose, else the answer on a terminal. Raises HostError when the named point was
-        not found."""
+    def _choice(self, sweep: Sweep, text: Any) -> str:
+        """A name of a point, or none: the value of --choose, or an answer. Raises HostError without such a point."""
         if self.options.choose or not prompt.on_terminal():
             choice = self.options.choose or "none"
             if choice != "none" and choice not in sweep.named:
-                raise HostError(
-                    "--choose", f"no point is {NAMES[choice]}", "a GPU that reports its power", "--choose fastest"
-                )
+                found, expected = f"no point is {NAMES[choice]}", "a GPU that reports its power"
+                raise HostError("--choose", found, expected, "--choose fastest")
             return choice
         known = [*(name for name in NAMES if name in sweep.named), "none"]
         if known == ["none"]:
@@ -121,23 +109,22 @@ class _Find(Struct):
                     return answer
                 print(f"'{answer}' is not in the list")
 
-    def _settle(self, job: HostJob, planned: SweepPlan, sweep: Sweep, chosen: str, text: Any) -> None:
-        """Writes the chosen limits into the inventory with --write or a yes, and says which command sets them."""
+    def _write(self, job: HostJob, planned: SweepPlan, sweep: Sweep, choice: str, text: Any) -> None:
+        """Writes the chosen limits into the inventory, with --write or a yes, and shows the command that sets them."""
         assert self.variables is not None
         host = self.variables.host
-        point = sweep.points[sweep.named[chosen]]
-        given = host.variables.get("limits")
-        now: Mapping[str, Any] = self.variables.variables["limits"] if given == "auto" else given or {}
+        point = sweep.points[sweep.named[choice]]
+        own = host.variables.get("limits")
+        now: Mapping[str, Any] = self.variables.variables["limits"] if own == "auto" else own or {}
         value = limit_points.limits_with(now, planned.groups, point.limits, planned.all_gpus)
         path = inventory_path(self.options.inventory)
         line = inventory_line.of(host, path if path.is_dir() else path.parent, "limits", value)
-        job.merge(replace(sweep, chosen=chosen, write=line.text, write_to=line.place))
+        job.merge(replace(sweep, chosen=choice, write=line.text, write_to=line.place))
         flag = f" --inventory {shlex.quote(str(self.options.inventory))}" if self.options.inventory else ""
         command = f"{program_name()} limits --host {job.host.name}{flag}"
         if dict(value) == dict(now):
-            text.line(
-                f"[bold]{as_is(job.host.name)}[/]: the inventory says so already; in force with: {as_is(command)}"
-            )
+            message = f"the inventory says so already; in force with: {as_is(command)}"
+            text.line(f"[bold]{as_is(job.host.name)}[/]: {message}")
             return
         proof = partial(read_inventory, self.options.inventory, self.options.vault_password_file)
         written = inventory_line.settle(line, self.options.write, proof, text, "To have it, write this into")
@@ -145,5 +132,5 @@ class _Find(Struct):
 
 
 def exit_code(report: HostReport) -> int:
-    """0 when it was measured; the code of the error else."""
+    """The code of the error, or 0 without an error: a verdict about the host does not count."""
     return report.exit_code if report.error is not None else 0

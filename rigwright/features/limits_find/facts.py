@@ -13,8 +13,7 @@ MOST_POINTS = 32
 
 
 class SweptPoint(Struct, frozen=True):
-    """One point, by its number in the order of the sweep: TFLOPS and sensors of each GPU. None: NVML reported
-    nothing."""
+    """One point by its number in the sweep: TFLOPS and sensors of each GPU; None: NVML reported nothing."""
 
     number: int
     tflops: tuple[float, ...]
@@ -22,7 +21,7 @@ class SweptPoint(Struct, frozen=True):
 
 
 class LostGpu(Struct, frozen=True):
-    """A GPU, by its index, that no longer worked at a point; `where`: the title of that."""
+    """A GPU, by its index, that no longer worked at a point; `where`: the title of the point."""
 
     gpu: int
     where: str
@@ -30,8 +29,7 @@ class LostGpu(Struct, frozen=True):
 
 
 class SweepDocument(MeasurementDocument, frozen=True):
-    """The document of one run of limits_sweep.py. `not_put_back`: a text for each GPU whose limits are not as
-    before."""
+    """The document of a run of limits_sweep.py. `not_put_back`: a text for each GPU with other limits than before."""
 
     gpus: tuple[LoadedGpu, ...]
     points: tuple[SweptPoint, ...]
@@ -39,31 +37,32 @@ class SweepDocument(MeasurementDocument, frozen=True):
     not_put_back: tuple[str, ...]
 
 
-def _swept(result: Result) -> SweepDocument:
+def _read_swept(result: Result) -> SweepDocument:
     text = left_document(result, "the sweep has not run", "the sweep left no document: it was ended before it was done")
     document = read_document(text, SweepDocument, "sweep's")
     if len(document.points) > MOST_POINTS:
         raise ValueError(f"{len(document.points)} points, not up to {MOST_POINTS}")
     if len(document.errors) > MOST_ERRORS + MOST_POINTS:
         raise ValueError(f"{len(document.errors)} errors, not up to {MOST_ERRORS + MOST_POINTS}")
-    if any(not 0 <= one.gpu < len(document.gpus) for one in document.lost) or len(document.lost) > len(document.gpus):
+    gpus = len(document.gpus)
+    if len(document.lost) > gpus or any(not 0 <= lost.gpu < gpus for lost in document.lost):
         raise ValueError("a lost GPU that is not among its GPUs")
     for point in document.points:
         sensors = point.sensors or ()
-        if len(point.tflops) != len(document.gpus) or (point.sensors is not None and len(sensors) != len(point.tflops)):
+        if len(point.tflops) != gpus or (point.sensors is not None and len(sensors) != gpus):
             raise ValueError(f"point {point.number} has not a value for each GPU")
-        readings = [value for one in sensors for value in (one.clock_mhz, one.power_w, one.temperature_c)]
+        readings = [value for gpu in sensors for value in (gpu.clock_mhz, gpu.power_w, gpu.temperature_c)]
         if any(value is not None and not 0 <= value < 1e9 for value in (*point.tflops, *readings)):
             raise ValueError("a speed or a reading that is none")
     return document
 
 
-swept = Fact("limits_sweep.swept", READ_DOCUMENT, _swept)
-"""The document of the sweep; it exists on the host only right after the run."""
+swept = Fact("limits_sweep.swept", READ_DOCUMENT, _read_swept)
+"""The document of the sweep; the host has it only right after the run."""
 
 left: Fact[bool] = Fact(
     "limits_sweep.left",
     script(f"[ ! -e {FOLDER}/limits-before.json ] || echo left", reads=True),
     lambda result: result.text == "left\n",
 )
-"""Whether the host keeps what was in force before a sweep: a sweep runs, or its limits could not be put back."""
+"""Whether the host keeps the limits of before a sweep: a sweep runs, or its limits could not be put back."""

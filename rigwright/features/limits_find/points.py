@@ -1,52 +1,53 @@
-"""The points of `invoke limits.find`: which limits are tried, which of them the supplies carry, and which are worth
-taking.
+"""The points of `invoke limits.find`: the limits to try, the power plan's verdicts on them, and the three best.
 
 A point has one limit for each group of equal GPUs. All groups go from their lowest to their highest limit in the same
-shares, so that a point of a mixed machine is one setting of the whole machine. docs/guide/limits_find.md explains the
-rules.
+shares. docs/guide/limits_find.md explains the rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rigwright.catalogue import Rig
 from rigwright.core.errors import RigwrightError
 from rigwright.core.host_result import HostResult
 from rigwright.facts.nccl.load import Sensors
-from rigwright.features.power.budget import Circuit, budget, circuits
+from rigwright.features.power.budget import VERDICTS, Circuit, budget, circuits
 from rigwright.features.power.draw import Setting
-from rigwright.features.power.missing import missing
+from rigwright.features.power.plan import missing
 
 Kind = Literal["power_limit_w", "application_clocks", "locked_graphics_mhz"]
 """The limit that is swept, by its key in the inventory."""
 
 STEP_W = 5
-"""Power limits are multiples of it, but for the lowest and the highest."""
+"""Power limits are multiples of this, except the lowest and the highest."""
 SAME_PERCENT = 1.0
-"""Speeds up to this apart count as the same, and the one that draws less is named. Assumed: the noise of one point."""
+"""Speeds that differ by up to this count as equal, and the lower power decides (assumed: the noise of one point)."""
 QUIET_PERCENT = 80
-"""Of the speed of the fastest point that the quiet one has to reach. A choice, not a measurement."""
+"""The share of the fastest point's speed that the quiet point has to reach. A choice, not a measurement."""
 SHARES = 200
-"""Into so many parts the range is divided when the highest limit is looked for that the supplies carry."""
+"""The number of equal steps of the range in which the highest limit is searched that the supplies carry."""
 
 NAMES = {
     "fastest": "the fastest that the supplies carry",
     "per-watt": "the most products per watt",
     "quiet": f"the fewest watts with at least {QUIET_PERCENT} % of the fastest",
 }
-"""The points that are named, with their rules."""
+"""The names of the three best points, with their rules."""
 
 
 class Group(Struct, frozen=True):
-    """GPUs that get the same limit: those of one model.
+    """GPUs of one model, which get the same limit.
 
-    `key`: the model's key, or the UUID of a GPU of a model that nobody knows. `low` and `high`: the range of the sweep,
-    W or MHz. `listed`: the clocks that all of them support, lowest first; () for watts. `memory_mhz`: of application
-    clocks. `in_force`: the other limit, which stays: the power limit while clocks are swept, the clocks while power is.
+    `key`: the model's key, or the UUID of a GPU of an unknown model. `low` and `high`: the range of the sweep, W or
+    MHz. `listed`: the clocks that all GPUs support, lowest first; () for watts. `memory_mhz`: of application clocks.
+    `in_force`: the limit of the other kind, which stays in force; None without one.
     """
 
     key: str
@@ -60,25 +61,25 @@ class Group(Struct, frozen=True):
     in_force: int | None = None
 
     def at(self, share: float) -> int:
-        """The limit at a share of the range, 0 to 1."""
+        """The limit at a share of the range from 0 to 1."""
         value = self.low + share * (self.high - self.low)
         if self.listed:
             return min(self.listed, key=lambda mhz: abs(mhz - value))
         return min(max(round(value / STEP_W) * STEP_W, self.low), self.high) if 0 < share < 1 else round(value)
 
     def rule(self, value: int) -> dict[str, Any]:
-        """The limit as the inventory and gpu_limits.py write it."""
+        """The limit in the form of the inventory and of gpu_limits.py."""
         if self.kind == "application_clocks":
             return {self.kind: {"memory_mhz": self.memory_mhz, "graphics_mhz": value}}
         return {self.kind: [self.listed[0], value] if self.kind == "locked_graphics_mhz" else value}
 
     def setting(self, value: int) -> Setting:
-        """The limit, and the other one that is in force, as the power plan takes them."""
+        """The limit and the limit of the other kind in force, for the power plan."""
         return Setting(value, self.in_force) if self.kind == "power_limit_w" else Setting(self.in_force, value)
 
 
 Limits = dict[str, int]
-"""The limit of each group, by its key."""
+"""The limit of each group by its key, W or MHz."""
 
 
 def at(groups: Iterable[Group], share: float) -> Limits:
@@ -86,74 +87,21 @@ def at(groups: Iterable[Group], share: float) -> Limits:
     return {group.key: group.at(share) for group in groups}
 
 
-def spread(groups: Sequence[Group], top: float, number: int) -> tuple[Limits, ...]:
-    """So many points from the lowest limits to those at the share `top`, in equal steps; fewer where two would be the
-    same."""
+def spread(groups: Sequence[Group], top: float, number: int) -> list[Limits]:
+    """At most `number` different points in equal steps from the lowest limits to those at the share `top`."""
     points: list[Limits] = []
     for step in range(number):
         point = at(groups, top * step / (number - 1))
         if point not in points:
             points.append(point)
-    return tuple(points)
-
-
-class Carried(Struct, frozen=True):
-    """What the power plan says of one point: fits, tight, does not fit, or "" where it cannot be planned; and why."""
-
-    verdict: str = ""
-    why: str = ""
-
-
-class Supplies(Struct, frozen=True):
-    """The supplies of the machine, or why nothing is known of them."""
-
-    rig: Rig | None = None
-    circuits: tuple[Circuit, ...] = ()
-    unknown: str = ""
-
-    @property
-    def name(self) -> str:
-        """`3 x 1100 W on one rail`."""
-        return " and ".join(circuit.name for circuit in self.circuits)
-
-    def carry(self, groups: Sequence[Group], limits: Limits) -> Carried:
-        """Whether they carry all GPUs with these limits."""
-        if self.rig is None:
-            return Carried()
-        settings = {group.key: group.setting(limits[group.key]) for group in groups}
-        carried = budget(self.rig, self.circuits, by_model=settings)
-        worst = next((load for load in carried.loads if load.verdict == carried.verdict), None)
-        why = worst.reasons[0].text if worst is not None and worst.reasons else ""
-        return Carried(carried.verdict, why)
-
-    def highest(self, groups: Sequence[Group]) -> float | None:
-        """The highest share of the ranges that they carry; None when not even the lowest limits are."""
-        for step in range(SHARES, -1, -1):
-            if self.carry(groups, at(groups, step / SHARES)).verdict != "does not fit":
-                return step / SHARES
-        return None
-
-
-def supplies_of(rig: Rig | None, groups: Sequence[Group]) -> Supplies:
-    """The supplies of a rig for these GPUs; with the reason where the power plan cannot be made for them."""
-    if rig is None:
-        return Supplies(unknown="the inventory names no rig for this host")
-    present = sorted(group.key for group in groups for _ in group.uuids)
-    if present != sorted(rig.gpus.values()):
-        return Supplies(unknown=f"the GPUs are not those of the rig {rig.key}")
-    lacks = missing(rig, None)
-    if lacks:
-        return Supplies(unknown=f"the rig {rig.key} does not say {lacks[0].text}")
-    try:
-        return Supplies(rig, circuits(rig, rig.key))
-    except RigwrightError as error:
-        return Supplies(unknown=error.found)
+    return points
 
 
 class Point(Struct, frozen=True):
-    """One point. `limits`: by group. `tflops` and `watts`: of all GPUs together; `clock_mhz`: of the slowest clock;
-    `temperature_c`: of the hottest; `reasons`: all bits of NVML's reasons for a lower clock. None: not measured, or not
-    reported. `each_tflops` and `sensors`: of each GPU."""
+    """One point. `limits`: by group. `verdict` of the power plan, "" if it cannot be made, and `why`. `tflops` and
+    `watts`: of all GPUs together; `clock_mhz`: the slowest clock; `temperature_c`: of the hottest GPU; `reasons`: all
+    bits of NVML's reasons for a lower clock. None: not measured or not reported. `each_tflops`, `sensors`: of each GPU.
+    """
 
     limits: Limits
     verdict: str = ""
@@ -171,41 +119,79 @@ class Point(Struct, frozen=True):
         """GFLOPS per watt of the GPUs."""
         return 1000 * self.tflops / self.watts if self.tflops and self.watts else None
 
+    def with_measurement(self, tflops: Sequence[float], sensors: Sequence[Sensors]) -> Point:
+        """The point with the speed and the sensors of each GPU."""
 
-def measured(limits: Limits, carried: Carried, tflops: Sequence[float], sensors: Sequence[Sensors]) -> Point:
-    """The point with what was measured at it."""
+        def known(name: str) -> list[Any]:
+            values = [getattr(gpu, name) for gpu in sensors]
+            return [] if None in values else values
 
-    def known(name: str) -> list[float]:
-        values = [getattr(one, name) for one in sensors]
-        return values if values and None not in values else []
+        watts, clocks, degrees, bits = map(known, ("power_w", "clock_mhz", "temperature_c", "reasons"))
+        return replace(
+            self,
+            tflops=round(sum(tflops), 3),
+            watts=round(sum(watts), 1) if watts else None,
+            clock_mhz=min(clocks, default=None),
+            temperature_c=max(degrees, default=None),
+            reasons=reduce(or_, bits) if bits else None,
+            each_tflops=tuple(tflops),
+            sensors=tuple(sensors),
+        )
 
-    watts, clocks, degrees, bits = map(known, ("power_w", "clock_mhz", "temperature_c", "reasons"))
-    reasons = 0
-    for one in bits:
-        reasons |= int(one)
-    return Point(
-        limits,
-        carried.verdict,
-        carried.why,
-        round(sum(tflops), 3),
-        round(sum(watts), 1) if watts else None,
-        min(clocks) if clocks else None,
-        max(degrees) if degrees else None,
-        reasons if bits else None,
-        tuple(tflops),
-        tuple(sensors),
-    )
+
+class Supplies(Struct, frozen=True):
+    """The supplies of the machine, or the reason why they are `unknown`."""
+
+    rig: Rig | None = None
+    circuits: tuple[Circuit, ...] = ()
+    unknown: str = ""
+
+    @property
+    def name(self) -> str:
+        """`3 x 1100 W on one rail`."""
+        return " and ".join(circuit.name for circuit in self.circuits)
+
+    def point(self, groups: Sequence[Group], limits: Limits) -> Point:
+        """The point with these limits and the verdict of the power plan."""
+        if self.rig is None:
+            return Point(limits)
+        settings = {group.key: group.setting(limits[group.key]) for group in groups}
+        loads = budget(self.rig, self.circuits, by_model=settings).loads
+        worst = max(loads, key=lambda load: VERDICTS.index(load.verdict))
+        return Point(limits, worst.verdict, worst.reasons[0].text if worst.reasons else "")
+
+    def highest(self, groups: Sequence[Group]) -> float | None:
+        """The highest share of the ranges that they carry; None if they do not carry the lowest limits."""
+        for step in range(SHARES, -1, -1):
+            if self.point(groups, at(groups, step / SHARES)).verdict != "does not fit":
+                return step / SHARES
+        return None
+
+
+def supplies_of(rig: Rig | None, groups: Sequence[Group]) -> Supplies:
+    """The supplies of a rig for these GPUs, or the reason why no power plan can be made."""
+    if rig is None:
+        return Supplies(unknown="the inventory names no rig for this host")
+    present = sorted(group.key for group in groups for _ in group.uuids)
+    if present != sorted(rig.gpus.values()):
+        return Supplies(unknown=f"the GPUs are not those of the rig {rig.key}")
+    lacks = missing(rig, None)
+    if lacks:
+        return Supplies(unknown=f"the rig {rig.key} does not say {lacks[0].text}")
+    try:
+        return Supplies(rig, circuits(rig, rig.key))
+    except RigwrightError as error:
+        return Supplies(unknown=error.found)
 
 
 class Sweep(HostResult, frozen=True):
     """A sweep over the limits of a host.
 
-    `at`: when it was planned, UTC. `unit`: W or MHz. `groups`: the name of the GPUs of each group. `gpus`: bus id and
-    UUID of each GPU, in the order of `each_tflops`. `before`: the limits that were in force, None where the driver does
-    not say. `points`: in the order of the limits. `named`: the number of the point of each of NAMES. `supplies`: what
-    they are, or why that is not known; `ends`: the lowest point that they do not carry, and why. `errors`: what was not
-    measured, by place. `chosen`: one of NAMES, or "". `write`, `write_to`: its line for the inventory, and the place of
-    that.
+    `at`: the time of the plan, UTC. `unit`: W or MHz. `groups`: the name of the GPUs of each group. `gpus`: bus id and
+    UUID of each GPU, in the order of `each_tflops`. `before`: the limits before the sweep, None where the driver does
+    not say. `points`: in the order of the limits. `named`: by NAMES the number of the point. `supplies`: their name, or
+    why they are unknown; `ends`: the lowest point that they do not carry. `errors`: by place the reason why something
+    was not measured. `chosen`: the chosen name, or "". `write`: the line for the inventory, `write_to`: its place.
     """
 
     KEY = "sweep"
@@ -227,8 +213,8 @@ class Sweep(HostResult, frozen=True):
 
 
 class SweepPlan(Struct, frozen=True):
-    """What a sweep will do. `sweep` has everything but measurements; `rules`: the rules of each point, by UUID.
-    `notes`: what to know before it is agreed to. `all_gpus`: whether every GPU of the host is in a group."""
+    """The plan of a sweep. `sweep`: without measurements. `settle_s`, `seconds`: the times of each point. `notes`: to
+    read before consent. `all_gpus`: whether every GPU of the host is in a group."""
 
     groups: tuple[Group, ...]
     supplies: Supplies
@@ -241,7 +227,7 @@ class SweepPlan(Struct, frozen=True):
 
     @property
     def rules(self) -> list[dict[str, dict[str, object]]]:
-        """The points for limits_sweep.py."""
+        """The limits of each point by UUID, for limits_sweep.py."""
         return [
             {uuid: group.rule(point.limits[group.key]) for group in self.groups for uuid in group.uuids}
             for point in self.sweep.points
@@ -249,54 +235,54 @@ class SweepPlan(Struct, frozen=True):
 
     @property
     def limit_s(self) -> int:
-        """The time limit of the program."""
+        """The time limit of the program, s."""
         return round(180 + len(self.sweep.points) * (self.settle_s + self.seconds) * 1.5)
 
     @property
     def expected_s(self) -> int:
-        """About how long it takes."""
+        """About how long the sweep takes, s."""
         return round(10 + len(self.sweep.points) * (self.settle_s + self.seconds))
 
 
 def in_words(limits: Limits, unit: str) -> str:
-    """`185 W`; `150/285 W` of several groups."""
+    """`185 W`; `150/285 W` for several groups."""
     return f"{'/'.join(map(str, limits.values()))} {unit}"
 
 
-def named(points: Sequence[Point]) -> dict[str, int]:
-    """The numbers of the points worth taking, by NAMES. Points that the supplies do not carry, or that were not
-    measured, count for none."""
+def best_points(points: Sequence[Point]) -> dict[str, int]:
+    """The number of the best point by each of NAMES, among the measured points that the supplies carry."""
     carried = {number: point for number, point in enumerate(points) if point.tflops and point.verdict != "does not fit"}
     if not carried:
         return {}
     most = max(point.tflops or 0 for point in carried.values())
-    found = {"fastest": _least_watts(carried, most * (1 - SAME_PERCENT / 100))}
+    best = {"fastest": _least_watts(carried, most * (1 - SAME_PERCENT / 100))}
     if all(point.per_watt for point in carried.values()):
-        found["per-watt"] = max(carried, key=lambda number: carried[number].per_watt or 0)
-        found["quiet"] = _least_watts(carried, (carried[found["fastest"]].tflops or 0) * QUIET_PERCENT / 100)
-    return found
+        best["per-watt"] = max(carried, key=lambda number: carried[number].per_watt or 0)
+        best["quiet"] = _least_watts(carried, (carried[best["fastest"]].tflops or 0) * QUIET_PERCENT / 100)
+    return best
 
 
 def _least_watts(points: Mapping[int, Point], tflops: float) -> int:
-    """The point of least power (of the lowest limit, where power is not reported) of those that are at least so
-    fast."""
+    """The number of the point with the least power, or with the lowest limit, that reaches this speed."""
     enough = [number for number, point in points.items() if (point.tflops or 0) >= tflops]
     return min(enough, key=lambda number: (points[number].watts or 0, number))
 
 
 def limits_with(now: Mapping[str, Any], groups: Sequence[Group], limits: Limits, all_gpus: bool) -> dict[str, Any]:
-    """The variable `limits` of the inventory with these limits in place of others of their kind; its other keys stay.
+    """The variable `limits` of the inventory with these limits in place of others of their kind.
 
-    The limit of one group with all GPUs of the host is that of the host; others are exceptions by model.
+    A single group with all GPUs sets the limit of the host; otherwise each group is an exception by model.
     """
     kinds = {group.kind for group in groups}
-    exceptions = now.get("gpus") or {}
-    kept = {name: {key: value for key, value in own.items() if key not in kinds} for name, own in exceptions.items()}
-    fresh = {key: value for key, value in now.items() if key != "gpus"}
+    exceptions = {
+        name: {key: value for key, value in own.items() if key not in kinds}
+        for name, own in (now.get("gpus") or {}).items()
+    }
+    host = {key: value for key, value in now.items() if key != "gpus"}
     if len(groups) == 1 and all_gpus:
-        fresh |= groups[0].rule(limits[groups[0].key])
+        host |= groups[0].rule(limits[groups[0].key])
     else:
         for group in groups:
-            kept[group.key] = {**kept.get(group.key, {}), **group.rule(limits[group.key])}
-    kept = {name: own for name, own in kept.items() if own}
-    return {**fresh, "gpus": kept} if kept else fresh
+            exceptions[group.key] = {**exceptions.get(group.key, {}), **group.rule(limits[group.key])}
+    exceptions = {name: own for name, own in exceptions.items() if own}
+    return {**host, "gpus": exceptions} if exceptions else host

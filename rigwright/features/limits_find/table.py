@@ -1,5 +1,4 @@
-"""A sweep over limits as text: the plan, a row for each point, the line where the supplies end, and the three points
-that are named."""
+"""A sweep over limits as text: the plan, a row for each point, the line where the supplies end, and the best points."""
 
 from __future__ import annotations
 
@@ -11,89 +10,77 @@ from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns, write, write_labels
 from rigwright.report.wrapping import hanging
 
-REASONS = {
-    0x2: "clocks",
-    0x4: "power",
-    0x10: "sync",
-    0x80: "brake",
-    0x40: "too hot",
-    0x20: "heat",
-    0x8: "slowdown",
-}
-"""NVML's reasons for a lower clock, in a word; nvml.h, nvmlClocksEventReason. 0x8 is shown only where neither heat nor
-brake is."""
-_WORDS = (
-    "W: of all GPUs, and of the one that draws most; per W: GFLOPS per watt of the GPUs; MHz: the slowest clock; °C: the hottest GPU. Held"
-    " by: power, the power limit; clocks, a clock limit; heat, too hot, brake and slowdown, the GPU or its supply."
+REASONS = {0x2: "clocks", 0x4: "power", 0x10: "sync", 0x80: "brake", 0x40: "too hot", 0x20: "heat", 0x8: "slowdown"}
+"""NVML's reasons for a lower clock (nvml.h, nvmlClocksEventReason). 0x8 is shown only without `brake` and `too hot`."""
+_LEGEND = (
+    "W: of all GPUs, and of the one that draws most; per W: GFLOPS per watt of the GPUs; MHz: the slowest clock;"
+    " °C: the hottest GPU. Held by: power, the power limit; clocks, a clock limit; heat, too hot, brake and slowdown,"
+    " the GPU or its supply."
 )
-HONEST = (
-    "The load is products of matrices of 32-bit floats. It is not your training, which waits for memory, data and other GPUs: that"
-    " draws less at the same limit, and a limit costs it less, mostly. Measure your own at the limit that you take and at the highest."
+_CAVEAT = (
+    "The load is products of matrices of 32-bit floats. It is not your training, which waits for memory, data and"
+    " other GPUs: that draws less at the same limit, and a limit costs it less, mostly. Measure your own at the limit"
+    " that you take and at the highest."
 )
 
 
 def announce(console: Console, host: str, planned: SweepPlan) -> None:
-    """Writes what a sweep will do, before it is agreed to."""
+    """Writes what a sweep will do, before the question for consent."""
     sweep = planned.sweep
-    groups, first, last = list(sweep.groups.values()), sweep.points[0].limits, sweep.points[-1].limits
+    gpus = as_is(" and ".join(sweep.groups.values()))
     minutes = planned.expected_s / 60
-    takes = f"{planned.expected_s} s" if minutes < 2 else f"{minutes:.0f} min"
+    time = f"{planned.expected_s} s" if minutes < 2 else f"{minutes:.0f} min"
     what = "graphics clock" if sweep.unit == "MHz" else "power limit"
-    span = f"{in_words(first, sweep.unit)} to {in_words(last, sweep.unit)}"
-    hanging(
-        console,
-        f"[bold]{as_is(host)}[/]: {as_is(' and '.join(groups))}; {count(len(sweep.points), 'point')}, {what} {span}, about {takes}",
-    )
-    known = planned.supplies.rig is not None
-    hanging(
-        console,
-        f"  supplies: {as_is(sweep.supplies)}"
-        if known
-        else f"  [yellow]![/] supplies not known: {as_is(sweep.supplies)}",
-    )
+    first, last = (in_words(sweep.points[at].limits, sweep.unit) for at in (0, -1))
+    points = f"{count(len(sweep.points), 'point')}, {what} {first} to {last}, about {time}"
+    hanging(console, f"[bold]{as_is(host)}[/]: {gpus}; {points}")
+    begin = "supplies:" if planned.supplies.rig is not None else "[yellow]![/] supplies not known:"
+    hanging(console, f"  {begin} {as_is(sweep.supplies)}")
     if sweep.ends is not None:
-        end = f"{in_words(sweep.ends.limits, sweep.unit)} is beyond them: {sweep.ends.why}"
+        end = as_is(f"{in_words(sweep.ends.limits, sweep.unit)} is beyond them: {sweep.ends.why}")
         beyond = any(point.verdict == "does not fit" for point in sweep.points)
-        hanging(
-            console,
-            f"  [{'bold red' if beyond else 'yellow'}]![/] {as_is(end)}{'; measured all the same' if beyond else ''}",
-        )
+        style, more = ("bold red", "; measured all the same") if beyond else ("yellow", "")
+        hanging(console, f"  [{style}]![/] {end}{more}")
     for note in planned.notes:
         hanging(console, f"  [yellow]![/] {as_is(note)}")
     hanging(console, "  All GPUs compute at full load meanwhile. The limits are as before afterwards.")
 
 
 def show(console: Console, sweep: Sweep) -> None:
-    """Writes the measured points, and those that are named."""
+    """Writes the measured points, and the best of them."""
     console.print()
     most = max((point.tflops or 0 for point in sweep.points), default=0)
     rows = [_cells(sweep, point, most) for point in sweep.points]
     widths = [max(len(title), *(len(row[at]) for row in rows)) for at, title in enumerate(_TITLES)]
     split = next((at for at, point in enumerate(sweep.points) if point.verdict == "does not fit"), len(rows))
     for number, part in enumerate((rows[:split], rows[split:])):
-        table = with_columns(
-            *(title.rjust(width) for title, width in zip(_TITLES[:-1], widths, strict=False)), _TITLES[-1]
-        )
+        titles, *aligned = [
+            [*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]]
+            for row in (_TITLES, *part)
+        ]
+        table = with_columns(*titles)
         table.show_header = number == 0
-        for row in part:
-            table.add_row(*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1])
+        for row in aligned:
+            table.add_row(*row)
         if part:
             write(console, table)
-        if number == 0:
-            _line(console, sweep)
+        if number == 0 and sweep.ends is not None:
+            end = f"{in_words(sweep.ends.limits, sweep.unit)}: {as_is(sweep.ends.why)}"
+            text = f"--- the supplies end here ({as_is(sweep.supplies)}): {end}"
+            hanging(console, f"[bold yellow]{text}[/]", 4)
     console.print()
-    _named(console, sweep, most)
+    _write_best(console, sweep, most)
     for where, what in sweep.errors.items():
         hanging(console, f"[yellow]not measured[/]: {as_is(where)}: {as_is(what)}", 4)
-    hanging(console, f"[dim]{_WORDS}[/]", 0)
-    hanging(console, HONEST, 0)
+    hanging(console, f"[dim]{_LEGEND}[/]", 0)
+    hanging(console, _CAVEAT, 0)
 
 
-_TITLES = ("limit", "TFLOPS", "speed", "W", "W max", "per W", "MHz", "°C", "held by")
+_TITLES = ["limit", "TFLOPS", "speed", "W", "W max", "per W", "MHz", "°C", "held by"]
 
 
 def _cells(sweep: Sweep, point: Point, most: float) -> list[str]:
-    watts = [one.power_w for one in point.sensors if one.power_w is not None]
+    watts = [gpu.power_w for gpu in point.sensors if gpu.power_w is not None]
     return [
         in_words(point.limits, sweep.unit),
         _number(point.tflops, 1),
@@ -121,16 +108,7 @@ def held_by(reasons: int | None) -> str:
     return ", ".join(words) or "nothing"
 
 
-def _line(console: Console, sweep: Sweep) -> None:
-    """The line where the supplies end."""
-    if sweep.ends is None:
-        return
-    text = f"--- the supplies end here ({as_is(sweep.supplies)}): {in_words(sweep.ends.limits, sweep.unit)}: {as_is(sweep.ends.why)}"
-    hanging(console, f"[bold yellow]{text}[/]", 4)
-
-
-def _named(console: Console, sweep: Sweep, most: float) -> None:
-    """The points that are named, with their rules."""
+def _write_best(console: Console, sweep: Sweep, most: float) -> None:
     rows: list[tuple[str, str]] = []
     tight: dict[str, list[str]] = {}
     for name, rule in NAMES.items():

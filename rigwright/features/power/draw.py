@@ -21,7 +21,7 @@ PEAK_FACTOR = 1.2
 PEAK_FACTOR_GEFORCE = 1.7
 IDLE_SHARE = {"P0": 0.15, "P8": 0.10, "P12": 0.10}
 IDLE_STATE = "P8"
-"""The idle state of a card that the catalogue does not describe (assumed: most of those that it does)."""
+"""The idle state of a card that the catalogue does not describe (assumed: the state of most others)."""
 EFFICIENCY_PERCENT = 90
 
 
@@ -33,9 +33,8 @@ class Setting(Struct, frozen=True):
 
     def __str__(self) -> str:
         """`200 W, 1005 MHz`."""
-        limit = f"{self.power_limit_w} W" if self.power_limit_w is not None else ""
-        clock = f"{self.graphics_mhz} MHz" if self.graphics_mhz is not None else ""
-        return ", ".join(word for word in (limit, clock) if word) or "no limits"
+        limits = (self.power_limit_w, "W"), (self.graphics_mhz, "MHz")
+        return ", ".join(f"{value} {unit}" for value, unit in limits if value is not None) or "no limits"
 
 
 FULL = Setting()
@@ -80,15 +79,15 @@ def draw(model: Model, setting: Setting = FULL) -> Draw:
     """The power of one GPU of the model. Raises InputError if the model has no default limit."""
     power = model.power_w
     if power.default is None:
-        raise InputError(
-            f"{model.key} ({model.label})", "its default power limit is not known", "power_w: {default: WATTS}"
-        )
+        where = f"{model.key} ({model.label})"
+        raise InputError(where, "its default power limit is not known", "power_w: {default: WATTS}")
     limit = power.default if setting.power_limit_w is None else float(setting.power_limit_w)
     share = clock_share(model, setting.graphics_mhz)
     assumed = []
     peak = power.peak
     if peak is None:
-        factor = _peak_factor(model)
+        newer = model.architecture in ("Ampere", "Ada", "Hopper", "Blackwell")
+        factor = PEAK_FACTOR_GEFORCE if newer and "GeForce" in model.name else PEAK_FACTOR
         peak = power.default * factor
         assumed.append(f"peak of {model.label}: {peak:.0f} W, {factor:g} times its default")
     ramp = min(peak, power.default * RAMP_TO) - power.default * RAMP_FROM
@@ -101,11 +100,6 @@ def draw(model: Model, setting: Setting = FULL) -> Draw:
     return Draw(min(limit, peak * share), peak * share, ramp * share, idle, tuple(assumed))
 
 
-def _peak_factor(model: Model) -> float:
-    newer = model.architecture in ("Ampere", "Ada", "Hopper", "Blackwell")
-    return PEAK_FACTOR_GEFORCE if newer and "GeForce" in model.name else PEAK_FACTOR
-
-
 def clock_share(model: Model, graphics_mhz: int | None) -> float:
     """The fraction of its power that a GPU draws with a clock limit in MHz; 1 if its highest clock is unknown."""
     highest = model.clocks_mhz.graphics_max
@@ -115,7 +109,7 @@ def clock_share(model: Model, graphics_mhz: int | None) -> float:
 
 
 def cost(model: Model, setting: Setting) -> Cost:
-    """The speed loss of a setting, from the model's measured figures: one of them, or a bound between them."""
+    """The speed loss of a setting: a measured figure of the model, or a bound that measured figures give."""
     if clock_share(model, setting.graphics_mhz) == 1 and draw(model, setting).steady_w >= (model.power_w.default or 0):
         return Cost("exactly")
     source = model.sources.get("speed", "")
@@ -135,50 +129,33 @@ def cost(model: Model, setting: Setting) -> Cost:
 
 def _permits_more(model: Model, first: Setting, second: Setting) -> bool:
     """Whether the first setting permits at least the power and clock of the second."""
-    return draw(model, first).steady_w >= draw(model, second).steady_w and clock_share(
-        model, first.graphics_mhz
-    ) >= clock_share(model, second.graphics_mhz)
+    if draw(model, first).steady_w < draw(model, second).steady_w:
+        return False
+    return clock_share(model, first.graphics_mhz) >= clock_share(model, second.graphics_mhz)
 
 
-class Wanted(Struct, frozen=True):
-    """A requested setting and its origin: `--limits-w`, or FILE:LINE."""
+def require_supported(
+    models: Mapping[str, Model], setting: Setting, limit_at: str = "limits", clock_at: str = "limits"
+) -> None:
+    """Raises UsageError, with the position and its range, if a GPU does not support the setting.
 
-    setting: Setting
-    limit_at: str = "limits"
-    clock_at: str = "limits"
-
-
-def checked(models: Mapping[str, Model], wanted: Wanted) -> Setting:
-    """The setting, if every GPU supports it. Otherwise raises UsageError with the position and its range."""
-    setting = wanted.setting
+    `limit_at`, `clock_at`: where the limits were requested, `--limits-w` or FILE:LINE.
+    """
+    watts, mhz = setting.power_limit_w, setting.graphics_mhz
     for position, model in models.items():
         power, clocks = model.power_w, model.clocks_mhz
-        if setting.power_limit_w is not None and not _within(setting.power_limit_w, power.min, power.max):
-            raise UsageError(
-                wanted.limit_at,
-                f"{setting.power_limit_w} W is outside what {model.label} at {position} takes",
-                f"watts of one GPU, {_span(power.min, power.max, 'W')}",
-            )
-        if setting.graphics_mhz is None:
+        place = f"{model.label} at {position}"
+        if watts is not None and not (power.min or watts) <= watts <= (power.max or watts):
+            expected = f"watts of one GPU, {_span(power.min, power.max, 'W')}"
+            raise UsageError(limit_at, f"{watts} W is outside what {place} takes", expected)
+        if mhz is None:
             continue
         if not {"application", "locked_graphics"} & set(model.clock_verbs):
-            raise UsageError(
-                wanted.clock_at,
-                f"the clocks of {model.label} at {position} cannot be set",
-                "a power limit, which it takes",
-                f"--limits-w {power.min or power.default or 0:g} or more",
-            )
-        if clocks.graphics_max is None or not _within(setting.graphics_mhz, clocks.graphics_min, clocks.graphics_max):
-            raise UsageError(
-                wanted.clock_at,
-                f"{setting.graphics_mhz} MHz is outside what {model.label} at {position} takes",
-                f"graphics clocks, {_span(clocks.graphics_min, clocks.graphics_max, 'MHz')}",
-            )
-    return setting
-
-
-def _within(value: float, low: float | None, high: float | None) -> bool:
-    return (low is None or value >= low) and (high is None or value <= high)
+            fix = f"--limits-w {power.min or power.default or 0:g} or more"
+            raise UsageError(clock_at, f"the clocks of {place} cannot be set", "a power limit, which it takes", fix)
+        if clocks.graphics_max is None or not (clocks.graphics_min or mhz) <= mhz <= clocks.graphics_max:
+            expected = f"graphics clocks, {_span(clocks.graphics_min, clocks.graphics_max, 'MHz')}"
+            raise UsageError(clock_at, f"{mhz} MHz is outside what {place} takes", expected)
 
 
 def _span(low: float | None, high: float | None, unit: str) -> str:

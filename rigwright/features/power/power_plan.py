@@ -21,25 +21,24 @@ from rigwright.core.process import prompt
 from rigwright.engine.host_variables import of_host
 from rigwright.features.power import table
 from rigwright.features.power.budget import BASE_W, models_of
-from rigwright.features.power.draw import Setting, Wanted, checked, setting_of
-from rigwright.features.power.missing import missing, positions_without_power
+from rigwright.features.power.draw import Setting, require_supported, setting_of
 from rigwright.features.power.options import PowerPlanOptions
-from rigwright.features.power.plan import Plan, plan
+from rigwright.features.power.plan import Plan, missing, plan, positions_without_power
 
 
 def power_plan(options: PowerPlanOptions) -> int:
-    """Prints the power plan of a rig or a host; returns the exit code, 2 when the supplies do not carry it."""
+    """Prints the power plan of a rig or a host; returns the exit code, 2 if the supplies do not carry it."""
 
     def find(_console: Console) -> Answer:
-        plan, file = _planned(options)
+        plan, file = _plan(options)
         code = 2 if plan.chosen.verdict == "does not fit" else 0
         return Answer(lambda console: table.show(console, plan, file), {"power": table.document(plan)}, code)
 
     return answer(options, find, {"power": None})
 
 
-def _planned(options: PowerPlanOptions) -> tuple[Plan, str]:
-    """The plan, and the file in which its limits belong, "" when not known. Raises UsageError, InputError."""
+def _plan(options: PowerPlanOptions) -> tuple[Plan, str]:
+    """The plan, and the file for its limits, "" if unknown. Raises UsageError, InputError."""
     if bool(options.rig) == bool(options.host):
         found = "both --rig and --host" if options.rig else "no machine is named"
         raise UsageError("power.plan", found, "--rig NAME, --rig FILE.yml or --host HOST", "--rig servbadge")
@@ -55,40 +54,35 @@ def _planned(options: PowerPlanOptions) -> tuple[Plan, str]:
     if base_w:
         rig = _based(rig, base_w)
     setting = Setting(limit, clock) if limit or clock else setting_of(limits)
-    rig = _completed(rig, setting, options)
-    models = models_of(rig)
-    if limit or clock:
-        setting = checked(models, Wanted(Setting(limit, clock), "--limits-w", "--clocks-mhz"))
-    elif setting:
-        checked(models, Wanted(setting, where, where))
+    rig = _complete_rig(rig, setting, options)
+    if setting:
+        limit_at, clock_at = ("--limits-w", "--clocks-mhz") if limit or clock else (where, where)
+        require_supported(models_of(rig), setting, limit_at, clock_at)
     return plan(rig, where, setting, price), file
 
 
-def _completed(rig: Rig, setting: Setting | None, options: PowerPlanOptions) -> Rig:
-    """The rig with the numbers that it lacks, asked for at a terminal. Raises UsageError that names them where there is
-    none."""
+def _complete_rig(rig: Rig, setting: Setting | None, options: PowerPlanOptions) -> Rig:
+    """The rig with the numbers that it lacks: a terminal asks for them. Elsewhere UsageError names them."""
     lacks = missing(rig, setting)
     if not lacks:
         return rig
     if prompt.on_terminal() and options.json != "-":
-        return _asked(rig)
-    named = f"--host {options.host}" if options.host else f"--rig {options.rig}"
+        return _rig_with_answers(rig)
+    flags = [number.flag for number in lacks]
     found = f"{rig.key} does not say {'; nor '.join(number.text for number in lacks)}"
-    expected = f"{', '.join(number.flag for number in lacks)}, or in the rig's file {', '.join(number.line for number in lacks)}"
-    todo = f"invoke power.plan {named} {' '.join(number.flag for number in lacks)}"
+    expected = f"{', '.join(flags)}, or in the rig's file {', '.join(number.line for number in lacks)}"
+    machine = f"--host {options.host}" if options.host else f"--rig {options.rig}"
     base = "" if rig.base_load_w else f"; --base-load-w WATTS, where {BASE_W} W is not what the rest of it draws"
-    raise UsageError("power.plan", found, expected, todo + base)
+    raise UsageError("power.plan", found, expected, f"invoke power.plan {machine} {' '.join(flags)}{base}")
 
 
-def _asked(rig: Rig) -> Rig:
-    """The rig with the answers to a question for each number that it lacks. Raises UsageError where an answer is
-    empty."""
+def _rig_with_answers(rig: Rig) -> Rig:
+    """The rig with an answer for each number that it lacks. Raises UsageError if an answer is empty."""
     for position in positions_without_power(rig):
-        card = catalogue.model(rig.gpus[position])
-        question = (
-            f"How many watts may the {card.label} at {position} draw (nvidia-smi -q -d POWER: Default Power Limit)? "
-        )
-        rig = _until_valid(question, "--gpu-power-w", partial(_with_gpu, rig, position))
+        card = catalogue.model(rig.gpus[position]).label
+        field = "nvidia-smi -q -d POWER: Default Power Limit"
+        question = f"How many watts may the {card} at {position} draw ({field})? "
+        rig = _until_valid(question, "--gpu-power-w", partial(gpu_powered, rig), f"{position}=")
     if not rig.supplies:
         (number,) = missing(rig, setting_of(rig.limits))
         question = f"{rig.key} does not say {number.text}. How many, such as 1x1600 or 2x1100? "
@@ -99,43 +93,32 @@ def _asked(rig: Rig) -> Rig:
     return rig
 
 
-def _until_valid(question: str, flag: str, result: Callable[[str], Rig]) -> Rig:
-    while True:
-        text = prompt.answer(question)
-        if not text:
-            raise UsageError(
-                "power.plan", "no answer", "the number, or Ctrl-C", f"{flag}, to give it without being asked"
-            )
+def _until_valid(question: str, flag: str, changed_rig: Callable[[str], Rig], prefix: str = "") -> Rig:
+    while text := prompt.answer(question):
         try:
-            return result(text)
+            return changed_rig(prefix + text)
         except UsageError as error:
             print(f"{error.found}; expected: {error.expected}")
-
-
-def _with_gpu(rig: Rig, position: str, text: str) -> Rig:
-    return gpu_powered(rig, f"{position}={text}")
+    raise UsageError("power.plan", "no answer", "the number, or Ctrl-C", f"{flag}, to give it without being asked")
 
 
 def gpu_powered(rig: Rig, text: str) -> Rig:
-    """The rig with the default power limits of its GPUs, W: `PCIE-1=180,PCIE-2=100`, or `180` for every GPU of unknown
-    power.
+    """The rig with default power limits of its GPUs, W: `PCIE-1=180,PCIE-2=100`, or `180` for all of unknown power.
 
     Raises UsageError.
     """
-    given = dict(rig.gpu_power_w)
+    power_w = dict(rig.gpu_power_w)
     for part in text.split(","):
         match = re.fullmatch(r"(?:([^=]+)=)?(\d{1,5}) *[wW]?", part.strip(), re.ASCII)
         if not match or not 10 <= int(match[2]) <= 2500:
-            expected = (
-                "POSITION=WATTS from 10 to 2500, several joined by commas, or WATTS for every GPU of unknown power"
-            )
+            expected = "POSITION=WATTS (10 to 2500), several joined by commas, or WATTS for every GPU of unknown power"
             raise UsageError("--gpu-power-w", f"'{part.strip()}' is no power of a GPU", expected)
-        positions = [match[1].strip()] if match[1] else list(positions_without_power(rig))
+        positions = [match[1].strip()] if match[1] else positions_without_power(rig)
         for position in positions:
             if position not in rig.gpus:
                 raise UsageError("--gpu-power-w", f"'{position}' is no position of {rig.key}", ", ".join(rig.gpus))
-            given[position] = int(match[2])
-    return replace(rig, gpu_power_w=given, sources={**rig.sources, "gpu_power_w": "--gpu-power-w"})
+            power_w[position] = int(match[2])
+    return replace(rig, gpu_power_w=power_w, sources={**rig.sources, "gpu_power_w": "--gpu-power-w"})
 
 
 def _based(rig: Rig, watts: int) -> Rig:
@@ -143,7 +126,7 @@ def _based(rig: Rig, watts: int) -> Rig:
 
 
 def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:
-    """The rig of --rig (a name or a file), its limits, the option or file, and "" for the file of its limits."""
+    """The rig of --rig (a name or a file), its limits, the option or the file, and "": no file is for its limits."""
     path = Path(options.rig)
     if path.suffix in (".yml", ".yaml") or "/" in options.rig:
         if path.suffix != ".yml" or not path.is_file():
@@ -158,8 +141,7 @@ def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, st
 
 
 def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:
-    """The rig of --host, its limits in the inventory, the place where these stand, and the file of the host's
-    variables."""
+    """The rig of --host, its limits in the inventory, the place of these, and the file of the host's variables."""
     inventory = read_inventory(options.inventory, options.vault_password_file)
     names = inventory.names(options.host)
     if len(names) != 1:
@@ -177,8 +159,7 @@ def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, s
 
 
 def _whole(text: str, flag: str, unit: str, example: int) -> int | None:
-    """A whole number above 0, or None for "". Raises UsageError; the unit stands in the flag's name, not in the
-    value."""
+    """A whole number above 0, or None for "". Raises UsageError, also for a number with its unit."""
     if not text:
         return None
     if text.isascii() and text.isdigit() and int(text) > 0:
@@ -201,33 +182,29 @@ def _price(text: str) -> float | None:
 def supplied(rig: Rig, text: str) -> Rig:
     """The rig with other supplies: '2x1100', '1600', '2x1100+1x750'. Raises UsageError.
 
-    One entry for each of the rig's keeps what that one feeds and its connectors; else they share a rail.
+    If each entry replaces one of the rig's, it keeps the connectors and loads of that one; otherwise all share a rail.
     """
-    sizes = [_kind(part.strip(), text) for part in text.split("+")]
+    expected = "COUNTxWATTS without the unit, such as 2x1100, several joined by +"
+    sizes = []
+    for part in text.split("+"):
+        match = re.fullmatch(r"(?:(\d{1,3}) *[xX*] *)?(\d{1,6})", part.strip(), re.ASCII)
+        if not match:
+            bare = re.sub(r"(?<=\d) *[wW]\b", "", text)
+            fix = f"--supplies {bare}" if bare != text else ""
+            raise UsageError("--supplies", f"'{text}' names no supplies", expected, fix)
+        count, watts = int(match[1] or 1), int(match[2])
+        if not 1 <= count <= 64 or not 50 <= watts <= 20000:
+            raise UsageError("--supplies", f"'{part.strip()}': {count} of {watts} W", expected)
+        sizes.append((count, watts))
     old = rig.supplies
     if len(old) == 1 and len(sizes) == 1 and not old[0].feeds:
         count, watts = sizes[0]
         connectors = max(1, old[0].connectors * count // old[0].count)
         supplies = [replace(old[0], watts=watts, count=count, shared=count > 1, connectors=connectors)]
     elif len(old) == len(sizes) and any(supply.feeds for supply in old):
-        supplies = [
-            replace(supply, count=count, watts=watts) for supply, (count, watts) in zip(old, sizes, strict=True)
-        ]
+        pairs = zip(old, sizes, strict=True)
+        supplies = [replace(supply, count=count, watts=watts) for supply, (count, watts) in pairs]
     else:
         alone = len(sizes) == 1 and sizes[0][0] == 1
         supplies = [Supply(watts, count, shared=not alone) for count, watts in sizes]
     return replace(rig, supplies=tuple(supplies), sources={**rig.sources, "supplies": "--supplies"})
-
-
-def _kind(part: str, text: str) -> tuple[int, int]:
-    """The number of supplies in `2x1100` and the watts of each. Raises UsageError."""
-    expected = "COUNTxWATTS without the unit, such as 2x1100, several joined by +"
-    match = re.fullmatch(r"(?:(\d{1,3}) *[xX*] *)?(\d{1,6})", part, re.ASCII)
-    if not match:
-        bare = re.sub(r"(?<=\d) *[wW]\b", "", text)
-        todo = f"--supplies {bare}" if bare != text else ""
-        raise UsageError("--supplies", f"'{text}' names no supplies", expected, todo)
-    count, watts = int(match[1] or 1), int(match[2])
-    if not 1 <= count <= 64 or not 50 <= watts <= 20000:
-        raise UsageError("--supplies", f"'{part}': {count} of {watts} W", expected)
-    return count, watts

@@ -1,4 +1,4 @@
-"""`invoke power.watch`: watts, clocks and degrees of a host as they are now, with their peaks, until Ctrl-C."""
+"""`invoke power.watch`: the current watts, clocks and degrees of a host, with their peaks, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import HostReport
+from rigwright.facts import system
 from rigwright.features.power import watch_table as table
 from rigwright.features.power.options import PowerWatchOptions
 from rigwright.features.recorder import checks as words
@@ -30,8 +30,9 @@ from rigwright.report import output_files
 EVERY_S = 1.0
 LONGEST_S = 86400
 IDLE_S = 60
-"""After so long without this command the recorder ends by itself and removes its folder."""
+"""Without a poll of this command for so long the recorder ends by itself and removes its folder."""
 AGAIN_S = 3.0
+"""The pause between attempts to reach a host that does not answer."""
 
 
 def power_watch(options: PowerWatchOptions) -> int:
@@ -46,15 +47,14 @@ def power_watch(options: PowerWatchOptions) -> int:
         watched.seconds = options.seconds or LONGEST_S
         watched.html = options.html
         output_files.require_writable(output_files.Files(html=options.html))
-        return runner.HostCommand(
-            options, watched.act, before_connecting=watched.bind, quiet=True, exit_code=watched.exit_code
-        )
+        bind, code = watched.bind, watched.exit_code
+        return runner.HostCommand(options, watched.act, before_connecting=bind, quiet=True, exit_code=code)
 
     return runner.run(options, prepare, output_files.Files())
 
 
 class _Watch(Struct):
-    """What is watched, and what was found."""
+    """The watch of one host. `html`: the file for a page. `went_down`: whether the machine went down."""
 
     seconds: int = LONGEST_S
     html: str = ""
@@ -62,9 +62,9 @@ class _Watch(Struct):
     went_down: bool = False
 
     def bind(self, inventory: Any, bound: Sequence[Any]) -> None:
-        """The labels of the GPUs. Raises UsageError unless one host is named."""
+        """Reads the labels of the GPUs. Raises UsageError unless one host is named."""
         if len(bound) != 1:
-            names = ", ".join(one.host.name for one in bound[:4])
+            names = ", ".join(each.host.name for each in bound[:4])
             raise UsageError("--host", f"{len(bound)} hosts: {names}", "one host", f"--host {bound[0].host.name}")
         self.slots = host_variables.of_host(bound[0].host, inventory.rigs).desired.slots or {}
 
@@ -72,24 +72,40 @@ class _Watch(Struct):
         return 2 if self.went_down else report.exit_code
 
     def act(self, jobs: Sequence[HostJob], text: Any) -> None:
-        """Watches the host, writes the page, and the table of the peaks. Raises the error that ended it."""
+        """Watches the host, writes the page, and the table of the peaks. Raises the error that ended the watch."""
         (job,) = jobs
         if job.report.error is not None:
             return
         stop = threading.Event()
-        with interruption.handled(partial(_stop, stop)):
-            found = self._watched(job.run, text, stop)
-        if found is None:
+
+        def end(_signal: int) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt  # a second Ctrl-C: the recorder ends by itself
+            stop.set()
+
+        with interruption.handled(end):
+            recording = self._recording(job.run, text, stop)
+        if recording is None:
             return
         if not text.console.is_terminal:
-            for line in table.summary(found, self.slots, text.console.width):
+            for line in table.summary(recording, self.slots, text.console.width):
                 text.plain(line)
         if self.html:
-            _write(self.html, found, job, self.slots)
+            from rigwright.features.power import page as power_page
+
+            simulated = job.run.store.known.get(system.simulated)
+            page = power_page.page(
+                job.host.name, recording, self.slots, simulated if isinstance(simulated, str) else ""
+            )
+            try:
+                Path(self.html).write_text(page, encoding="utf-8")
+            except OSError as error:
+                found, fix = f"{self.html}: {error.strerror}", "--html power.html"
+                raise UsageError("--html", found, "a file that can be written", fix) from None
             text.plain(f"{self.html}: written")
 
-    def _watched(self, run: HostRun, text: Any, stop: threading.Event) -> Recording | None:
-        """Shows the readings until the end; returns what was recorded, None if that is nothing."""
+    def _recording(self, run: HostRun, text: Any, stop: threading.Event) -> Recording | None:
+        """Shows the readings until the end; returns the recording, or None without a sample."""
         until = time.monotonic() + self.seconds
         screen = table.Screen(text, run.host.name, self.slots)
         lines: Lines | None = None
@@ -105,18 +121,20 @@ class _Watch(Struct):
                     continue
                 for line in new:
                     if lines is None:
-                        lines = _begun(line, run.host.name)
+                        lines = _first_lines(line, run.host.name)
                     else:
                         lines.add(line)
                 if lines is not None and len(lines.series):
                     screen.show(lines)
                 if following.state != "running":
-                    self._ended(run, text, lines)
+                    self._explain_end(run, text, lines)
                     break
                 if streams.failure(text.console.file):
                     break
                 stop.wait(max(0.0, min(EVERY_S, until - time.monotonic()) - (time.monotonic() - began)))
-        return lines.recording(name=folder.rpartition("/")[2]) if lines is not None and len(lines.series) else None
+        if lines is None or not len(lines.series):
+            return None
+        return lines.recording(name=folder.rpartition("/")[2])
 
     def _answers_again(self, run: HostRun, text: Any, stop: threading.Event, lost: RigwrightError) -> bool:
         """Waits until the host answers again. False after Ctrl-C."""
@@ -127,74 +145,43 @@ class _Watch(Struct):
                 return True
         return False
 
-    def _ended(self, run: HostRun, text: Any, lines: Lines | None) -> None:
-        """Says why the recorder has ended before `stop` was called."""
+    def _explain_end(self, run: HostRun, text: Any, lines: Lines | None) -> None:
+        """Says why the recorder has ended too early: the machine went down. Raises HostError for another reason."""
         run.store.known.pop(facts.unended, None)
-        found: Recording | None = run.value(facts.unended)
-        if found is not None and found.went_down:
+        journal: Recording | None = run.value(facts.unended)
+        if journal is not None and journal.went_down:
             self.went_down = True
-            text.plain(f"{run.host.name} went down: {words.last_words(found, self.slots)}")
-            text.plain(f"the journal stays on the host: {facts.FOLDERS}/{found.name}; verify explains it")
+            text.plain(f"{run.host.name} went down: {words.last_words(journal, self.slots)}")
+            text.plain(f"the journal stays on the host: {facts.FOLDERS}/{journal.name}; verify explains it")
             return
         why = {"disk": "the disk of the host has too little room", "signal": "somebody stopped it on the host"}
-        reason = why.get(lines.end if lines else "", "its process ended")
-        raise HostError(
-            run.host.name, f"the recorder has ended: {reason}", "a recorder", "df -h /var; the same command again"
-        )
+        found = f"the recorder has ended: {why.get(lines.end if lines else '', 'its process ended')}"
+        raise HostError(run.host.name, found, "a recorder", "df -h /var; the same command again")
 
 
-def _begun(header: str, host: str) -> Lines:
-    """The journal that begins with this line. Raises HostError for a host whose driver shows no GPUs."""
+def _first_lines(header: str, host: str) -> Lines:
+    """The journal that begins with this line. Raises HostError if the driver of the host shows no GPUs."""
     try:
         lines = Lines(header)
     except ValueError as error:
         raise HostError(host, str(error), "a journal of the recorder", "the same command again") from None
     if not lines.gpus:
-        found = lines.recording(name="watch").without_gpus or "the driver shows none"
-        raise HostError(
-            host, f"no GPU can be watched: {found}", "a driver that answers", f"invoke verify --host {host}"
-        )
+        found = f"no GPU can be watched: {lines.recording(name='watch').without_gpus or 'the driver shows none'}"
+        raise HostError(host, found, "a driver that answers", f"invoke verify --host {host}")
     return lines
-
-
-def _stop(stop: threading.Event, _number: int) -> None:
-    if stop.is_set():
-        raise KeyboardInterrupt  # a second Ctrl-C: the recorder ends by itself
-    stop.set()
 
 
 @contextlib.contextmanager
 def _recorder(run: HostRun, seconds: int) -> Iterator[str]:
-    """A recorder on the host while the context is open; afterwards nothing of it is left, unless the machine went
-    down."""
+    """A recorder on the host while the context is open; afterwards its folder is gone, unless the machine went down."""
     folder = recorder.start(run, seconds + 2 * IDLE_S, idle_s=IDLE_S)
     try:
         yield folder
     finally:
         with contextlib.suppress(RigwrightError):
             recorder.stop(run, folder)
-            _discard_ended(run, folder)
-
-
-def _discard_ended(run: HostRun, folder: str) -> None:
-    run.store.known.pop(facts.unended, None)
-    run.read((facts.unended,))
-    left = run.store.known[facts.unended]
-    if not (isinstance(left, Recording) and left.name == folder.rpartition("/")[2]):
-        recorder.discard(run, folder)
-
-
-def _write(file: str, found: Recording, job: HostJob, slots: dict[BusId, str]) -> None:
-    """Writes the page. Raises UsageError if the file cannot be written."""
-    from rigwright.facts import system
-    from rigwright.features.power import page as power_page
-
-    simulated = job.run.store.known.get(system.simulated)
-    title = job.host.name
-    page = power_page.page(title, found, slots, simulated if isinstance(simulated, str) else "")
-    try:
-        Path(file).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            "--html", f"{file}: {error.strerror}", "a file that can be written", "--html power.html"
-        ) from None
+            run.store.known.pop(facts.unended, None)
+            run.read((facts.unended,))
+            journal = run.store.known[facts.unended]
+            if not (isinstance(journal, Recording) and journal.name == folder.rpartition("/")[2]):
+                recorder.discard(run, folder)

@@ -17,12 +17,9 @@ from rigwright.features.power.draw import Setting
 from rigwright.features.power.plan import Plan
 
 BAR = 40
-"""Columns of a bar; a line with its label and numbers has at most 80. On a narrower terminal the bar has a line of its
-own."""
-
+"""Columns of a bar."""
 _WIDE = 80
-"""Columns of a line with a label, a bar and its numbers."""
-
+"""Columns of a line with a label, a bar and its numbers. On a narrower terminal the bar has its own line."""
 _STYLE = {"fits": "green", "tight": "yellow", "does not fit": "bold red"}
 _MARKS = {
     "supply": ("█", "="),
@@ -35,8 +32,8 @@ _COLOUR = {"supply": "cyan", "base": "blue", "GPUs steady": "green", "GPUs peak"
 
 
 def show(console: Console, plan: Plan, file: str = "") -> None:
-    """Writes the plan: for each setting and supply a bar chart and the verdict; then the limits and supplies that would
-    fit, the costs, and the lines to type into `file`, the host's variables."""
+    """Writes the plan: a bar chart and a verdict for each setting and supply, then the limits and supplies that would
+    fit, the costs, and the lines to type into `file`, which has the host's variables."""
     width = min(console.width, 100) if console.is_terminal else 80
     fancy = console.is_terminal and console.encoding.startswith("utf")
 
@@ -71,7 +68,7 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
                 line(f"  {text}")
             for reason in load.reasons:
                 line(f"  {reason.verdict}: {reason.text}", _STYLE[reason.verdict])
-    options = [f"{option.budget.setting}: {option.verdict}, costs {option.cost}" for option in plan.options]
+    options = [f"{option.budget.setting}: {option.budget.verdict}, costs {option.cost}" for option in plan.options]
     for head, texts in (
         ("What would fit", [*options, *plan.larger]),
         ("What it costs", list(costs(plan))),
@@ -91,8 +88,8 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
 
 
 def picture(load: Load, fancy: bool = False, columns: int = BAR) -> Iterator[tuple[str, str, str]]:
-    """Rows of a label, a bar of at most `columns` and a number: the supply, and below it its loads, each bar beginning
-    where the last one ends."""
+    """Rows of a label, a bar of at most `columns`, and a number, for the supply and its loads; a bar begins where the
+    last bar ends."""
     scale = columns / max(load.circuit.rating_w, load.peak_w, 1.0)
 
     def bar(label: str, start_w: float, watts: float) -> str:
@@ -116,18 +113,16 @@ def picture(load: Load, fancy: bool = False, columns: int = BAR) -> Iterator[tup
 
 def margins(load: Load) -> Iterator[str]:
     """The margins of a supply, in watts and in amperes of its connectors."""
+
+    def margin(value: float, unit: str, digits: int = 0) -> str:
+        return f"{abs(value):.{digits}f} {unit} {'to spare' if value >= 0 else 'too few'}"
+
     percent = 100 * load.steady_w / load.circuit.rating_w
-    yield f"steady {load.steady_w:.0f} W, {percent:.0f} %: {_margin(load.margin_w, 'W')}"
-    yield f"peak {load.peak_w:.0f} W, all at once: {_margin(load.peak_margin_w, 'W')}"
+    yield f"steady {load.steady_w:.0f} W, {percent:.0f} %: {margin(load.margin_w, 'W')}"
+    yield f"peak {load.peak_w:.0f} W, all at once: {margin(load.peak_margin_w, 'W')}"
     for joint in load.joints:
-        yield (
-            f"{joint.count} x {joint.name} of {joint.rated_a:g} A, each {joint.steady_a:.1f} A, "
-            f"{joint.peak_a:.1f} A at the peak: {_margin(joint.margin_a, 'A', 1)}"
-        )
-
-
-def _margin(value: float, unit: str, digits: int = 0) -> str:
-    return f"{value:.{digits}f} {unit} to spare" if value >= 0 else f"{-value:.{digits}f} {unit} too few"
+        each = f"each {joint.steady_a:.1f} A, {joint.peak_a:.1f} A at the peak"
+        yield f"{joint.count} x {joint.name} of {joint.rated_a:g} A, {each}: {margin(joint.margin_a, 'A', 1)}"
 
 
 def costs(plan: Plan) -> Iterator[str]:
@@ -135,13 +130,12 @@ def costs(plan: Plan) -> Iterator[str]:
     if plan.limited:
         source = f" ({plan.cost.source})" if plan.cost.source else ""
         yield f"speed: {plan.limited.setting} costs {plan.cost}{source}"
-    draws = [("at full draw without limits", plan.full.steady_w)]
+    draws = {"at full draw without limits": plan.full.steady_w}
     if plan.limited:
-        draws.append((f"at full draw with {plan.limited.setting}", plan.limited.steady_w))
-    draws.append(("idle, with limits or without", plan.full.idle_w))
-    for label, watts in draws:
-        day = plan.cost_per_day(watts)
-        if day is not None:
+        draws[f"at full draw with {plan.limited.setting}"] = plan.limited.steady_w
+    draws["idle, with limits or without"] = plan.full.idle_w
+    for label, watts in draws.items():
+        if (day := plan.cost_per_day(watts)) is not None:
             yield f"a day {label}: {watts:.0f} W, {day:.2f} at {plan.price_per_kwh:.2f} per kWh"
 
 
@@ -172,7 +166,7 @@ def document(plan: Plan) -> dict[str, Any]:
         "with_limits": _budget(plan, plan.limited) if plan.limited else None,
         "speed_cost": {"kind": plan.cost.kind, "percent": plan.cost.percent, "source": plan.cost.source},
         "options": [
-            {**_setting(option.budget.setting), "verdict": option.verdict, "speed_cost": str(option.cost)}
+            {**_setting(option.budget.setting), "verdict": option.budget.verdict, "speed_cost": str(option.cost)}
             for option in plan.options
         ],
         "larger_supplies": list(plan.larger),
@@ -187,28 +181,29 @@ def _setting(setting: Setting) -> dict[str, int | None]:
 
 def _budget(plan: Plan, budget: Budget) -> dict[str, Any]:
     costs = {"full": plan.cost_per_day(budget.steady_w), "idle": plan.cost_per_day(budget.idle_w)}
+    supplies = [
+        {
+            "supply": load.circuit.name,
+            "feeds": [*load.circuit.positions, *(["base"] if load.circuit.base else [])],
+            "rating_w": load.circuit.rating_w,
+            **_rounded(load, "steady_w", "margin_w", "peak_w", "peak_margin_w", "ramp_w", "ramp_percent"),
+            "verdict": load.verdict,
+            "reasons": [{"verdict": reason.verdict, "text": reason.text} for reason in load.reasons],
+            "connectors": [
+                {"name": joint.name, "count": joint.count, "rated_a": joint.rated_a}
+                | _rounded(joint, "steady_a", "peak_a", "margin_a")
+                for joint in load.joints
+            ],
+        }
+        for load in budget.loads
+    ]
     return {
         **_setting(budget.setting),
         "verdict": budget.verdict,
         **_rounded(budget, "steady_w", "peak_w", "idle_w"),
         **{f"cost_per_day_{draw}": None if cost is None else round(cost, 2) for draw, cost in costs.items()},
-        "supplies": [_load(load) for load in budget.loads],
+        "supplies": supplies,
     }
-
-
-def _load(load: Load) -> dict[str, Any]:
-    return {
-        "supply": load.circuit.name,
-        "feeds": [*load.circuit.positions, *(["base"] if load.circuit.base else [])],
-        "rating_w": load.circuit.rating_w,
-        **_rounded(load, "steady_w", "margin_w", "peak_w", "peak_margin_w", "ramp_w", "ramp_percent"),
-        "verdict": load.verdict,
-        "reasons": [{"verdict": reason.verdict, "text": reason.text} for reason in load.reasons],
-        "connectors": [
-            {"name": joint.name, "count": joint.count, "rated_a": joint.rated_a, **_rounded(joint, "steady_a", "peak_a", "margin_a")}
-            for joint in load.joints
-        ],
-    }  # fmt: skip
 
 
 def _rounded(value: Budget | Load | Joint, *names: str) -> dict[str, float]:

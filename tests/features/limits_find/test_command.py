@@ -18,8 +18,7 @@ from rigwright.facts.nccl.load import Sensors
 from rigwright.features.limits_find import command, table
 from rigwright.features.limits_find import points as limit_points
 from rigwright.features.limits_find.options import LimitsFindOptions
-from rigwright.features.limits_find.points import Carried, Group, Point, Supplies, Sweep, SweepPlan
-from rigwright.features.limits_find.run import SweepOptions
+from rigwright.features.limits_find.points import Group, Point, Supplies, Sweep, SweepPlan
 from rigwright.inventory.model import Host
 
 RTX = Group("rtx-3090", "NVIDIA GeForce RTX 3090", ("GPU-a", "GPU-b"), "power_limit_w", 100, 350)
@@ -57,7 +56,7 @@ def test_what_is_refused_before_connecting(
 
 def test_one_host_at_a_time() -> None:
     options = LimitsFindOptions(host="all")
-    find = command._Find(options, SweepOptions())
+    find = command._Find(options)
     bound = [SimpleNamespace(host=Host(name, (), {})) for name in ("a", "b")]
     with pytest.raises(RigwrightError, match="2 hosts are named") as caught:
         find.bind(None, bound)  # type: ignore[arg-type]
@@ -69,17 +68,14 @@ def sweep(*groups: Group) -> Sweep:
     measured."""
     points = []
     for number, limits in enumerate(limit_points.spread(groups, 1.0, 5)):
-        carried = Carried(
-            "does not fit" if number == 3 else "tight" if number == 2 else "fits",
-            "one GPU's spike alone makes it 905 W",
-        )
-        speeds = tuple(8.0 * (number + 3) for group in groups for _ in group.uuids)
-        sensors = tuple(Sensors(1100 + 200 * number, 90.0 + 60 * number, 50 + 5 * number, 4) for _ in speeds)
-        points.append(limit_points.measured(limits, carried, speeds, sensors))
-    points[4] = Point(points[4].limits, "does not fit", "one GPU's spike alone makes it 955 W")
+        verdict = {2: "tight", 3: "does not fit", 4: "does not fit"}.get(number, "fits")
+        point = Point(limits, verdict, "one GPU's spike alone makes it 905 W")
+        speeds = [8.0 * (number + 3) for group in groups for _ in group.uuids]
+        sensors = [Sensors(1100 + 200 * number, 90.0 + 60 * number, 50 + 5 * number, 4) for _ in speeds]
+        points.append(point if number == 4 else point.with_measurement(speeds, sensors))
     return Sweep(
         "2026-11-23T04:00:00Z", "W", {group.key: f"{len(group.uuids)} x {group.name}" for group in groups}, points=tuple(points),
-        named=limit_points.named(points), supplies="750 W and 750 W", ends=points[3], errors={"point 5": "no end within 60 s"},
+        named=limit_points.best_points(points), supplies="750 W and 750 W", ends=points[3], errors={"point 5": "no end within 60 s"},
     )  # fmt: skip
 
 
@@ -135,7 +131,9 @@ def test_a_point_without_sensors_has_no_figures_of_them() -> None:
         made, points=tuple(replace(one, watts=None, sensors=(), clock_mhz=None, reasons=None) for one in made.points)
     )
     row = next(
-        line for line in shown(replace(dark, named=limit_points.named(dark.points)), 120) if line.startswith("100 W")
+        line
+        for line in shown(replace(dark, named=limit_points.best_points(dark.points)), 120)
+        if line.startswith("100 W")
     )
     assert row.split()[:5] == ["100", "W", "48.0", "50", "%"]
     assert set(row.split()[5:]) == {"-", "50"}, "only the temperature is known beside the speed"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rigwright import catalogue
 from rigwright.facts.nccl.load import Sensors
 from rigwright.features.limits_find import points as limit_points
-from rigwright.features.limits_find.points import Carried, Group, Point, Supplies
+from rigwright.features.limits_find.points import Group, Point
 
 RTX = Group("rtx-3090", "NVIDIA GeForce RTX 3090", ("GPU-a", "GPU-b", "GPU-c"), "power_limit_w", 100, 350)
 GTX = Group("gtx-1070", "NVIDIA GeForce GTX 1070", ("GPU-d",), "power_limit_w", 76, 151)
@@ -24,11 +24,7 @@ def test_points_are_round_and_end_at_the_ends() -> None:
     points = limit_points.spread([RTX], 1.0, 7)
     assert [point["rtx-3090"] for point in points] == [100, 140, 185, 225, 265, 310, 350]
     both = limit_points.spread([RTX, GTX], 1.0, 3)
-    assert both == (
-        {"rtx-3090": 100, "gtx-1070": 76},
-        {"rtx-3090": 225, "gtx-1070": 115},
-        {"rtx-3090": 350, "gtx-1070": 151},
-    )
+    assert [tuple(point.values()) for point in both] == [(100, 76), (225, 115), (350, 151)]
     half = limit_points.spread([RTX], 0.5, 3)
     assert [point["rtx-3090"] for point in half] == [100, 160, 225]
 
@@ -49,13 +45,13 @@ def test_where_the_supplies_of_a_rig_end() -> None:
     """The verdicts are those of power.plan: two RTX 3090 on one supply of 750 W do not fit at 350 W."""
     supplies = limit_points.supplies_of(catalogue.rig("rig-3090", "test"), [RTX])
     assert supplies.name == "750 W and 750 W"
-    assert supplies.carry([RTX], {"rtx-3090": 285}).verdict == "tight"
-    beyond = supplies.carry([RTX], {"rtx-3090": 350})
+    assert supplies.point([RTX], {"rtx-3090": 285}).verdict == "tight"
+    beyond = supplies.point([RTX], {"rtx-3090": 350})
     assert (beyond.verdict, "one GPU's spike" in beyond.why) == ("does not fit", True)
     top = supplies.highest([RTX])
     assert top is not None
-    assert supplies.carry([RTX], limit_points.at([RTX], top)).verdict == "tight"
-    assert supplies.carry([RTX], {"rtx-3090": RTX.at(top) + 5}).verdict == "does not fit"
+    assert supplies.point([RTX], limit_points.at([RTX], top)).verdict == "tight"
+    assert supplies.point([RTX], {"rtx-3090": RTX.at(top) + 5}).verdict == "does not fit"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +65,7 @@ def test_where_the_supplies_of_a_rig_end() -> None:
 def test_supplies_that_are_not_known(rig: str, groups: list[Group], why: str) -> None:
     supplies = limit_points.supplies_of(catalogue.rig(rig, "test") if rig else None, groups)
     assert why in supplies.unknown
-    assert supplies.carry(groups, limit_points.at(groups, 1.0)) == Carried()
+    assert supplies.point(groups, limit_points.at(groups, 1.0)).verdict == ""
     assert supplies.highest(groups) == 1.0
 
 
@@ -94,30 +90,32 @@ CURVE = ((40.0, 300.0), (70.0, 450.0), (85.0, 600.0), (95.0, 780.0), (100.0, 950
 
 def test_the_three_points() -> None:
     """The last two are as fast as each other, within one percent: the one that draws less is the fastest."""
-    assert limit_points.named(points(*CURVE)) == {"fastest": 4, "per-watt": 1, "quiet": 2}
+    assert limit_points.best_points(points(*CURVE)) == {"fastest": 4, "per-watt": 1, "quiet": 2}
 
 
 def test_what_the_supplies_do_not_carry_is_not_named() -> None:
     beyond = points(*CURVE, verdicts={3: "tight", 4: "does not fit", 5: "does not fit"})
-    assert limit_points.named(beyond) == {"fastest": 3, "per-watt": 1, "quiet": 2}
-    assert limit_points.named(points((1.0, 1.0), verdicts={0: "does not fit"})) == {}
+    assert limit_points.best_points(beyond) == {"fastest": 3, "per-watt": 1, "quiet": 2}
+    assert limit_points.best_points(points((1.0, 1.0), verdicts={0: "does not fit"})) == {}
 
 
 def test_what_was_not_measured_is_not_named() -> None:
     some = points(*CURVE)
     some[1] = Point({"x": 1}, "fits")
-    assert limit_points.named(some) == {"fastest": 4, "per-watt": 2, "quiet": 2}
+    assert limit_points.best_points(some) == {"fastest": 4, "per-watt": 2, "quiet": 2}
     dark = [replace(point, watts=None) for point in points(*CURVE)]
-    assert limit_points.named(dark) == {"fastest": 4}, "without power only speed counts, and the lower limit of equals"
-    assert limit_points.named([]) == {}
+    assert limit_points.best_points(dark) == {"fastest": 4}, (
+        "without power only speed counts, and the lower limit of equals"
+    )
+    assert limit_points.best_points([]) == {}
 
 
 def test_a_point_with_its_measurement() -> None:
     sensors = (Sensors(1905, 285.2, 71, 4), Sensors(1800, 284.8, 64, 32))
-    point = limit_points.measured({"x": 285}, Carried("tight", "why"), (30.0, 28.0), sensors)
+    point = Point({"x": 285}, "tight", "why").with_measurement((30.0, 28.0), sensors)
     assert (point.tflops, point.watts, point.clock_mhz, point.temperature_c, point.reasons) == (58, 570, 1800, 71, 36)
     assert point.per_watt == pytest.approx(101.75, abs=0.01)
-    silent = limit_points.measured({"x": 285}, Carried(), (30.0,), (Sensors(None, None, 60, None),))
+    silent = Point({"x": 285}).with_measurement((30.0,), (Sensors(None, None, 60, None),))
     assert (silent.watts, silent.per_watt, silent.clock_mhz, silent.temperature_c) == (None, None, None, 60)
 
 
@@ -151,7 +149,3 @@ def test_the_variable_of_the_inventory(
 ) -> None:
     limits = {"rtx-3090": 225, "gtx-1070": 115}
     assert limit_points.limits_with(now, groups, limits, all_gpus) == expected
-
-
-def test_an_unknown_supply_is_named_by_nothing() -> None:
-    assert Supplies(unknown="why").name == ""

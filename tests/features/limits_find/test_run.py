@@ -25,8 +25,8 @@ from rigwright.facts.own_programs import OwnProgram, at_work
 from rigwright.facts.pci import PciGpu
 from rigwright.features.limits_find import run as limits_sweep
 from rigwright.features.limits_find.facts import LostGpu, SweepDocument, left
+from rigwright.features.limits_find.options import LimitsFindOptions
 from rigwright.features.limits_find.points import SweepPlan
-from rigwright.features.limits_find.run import SweepOptions
 from rigwright.inventory.model import Host
 from tests.checks.test_findings import FakeTransport
 
@@ -64,7 +64,7 @@ class Run(HostRun):
 
 def planned(cards: Sequence[Gpu], facts: dict[Fact[Any], Any] | None = None, **options: Any) -> SweepPlan:
     variables = host_variables.of_host(HOST, Path("/nowhere"))
-    return limits_sweep.plan(Run(cards, facts=facts or {}), variables, SweepOptions(**options))
+    return limits_sweep.plan(Run(cards, facts=facts or {}), variables, LimitsFindOptions(**options))
 
 
 def test_gpus_of_several_models_have_a_range_each() -> None:
@@ -160,7 +160,7 @@ def test_limits_that_an_earlier_sweep_left(code: int, said: str) -> None:
     run._sink = lambda event: notes.append(getattr(event, "text", ""))
     run.transport = FakeTransport(lambda _cmd: Result(code, b"", b"not put back:\nGPU-0: lost"))  # type: ignore[assignment]
     try:
-        limits_sweep.plan(run, host_variables.of_host(HOST, Path("/nowhere")), SweepOptions())
+        limits_sweep.plan(run, host_variables.of_host(HOST, Path("/nowhere")), LimitsFindOptions())
     except HostError as error:
         notes.append(error.found)
     assert notes == ([said] if said else [])

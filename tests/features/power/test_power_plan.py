@@ -22,8 +22,7 @@ from rigwright.features.power import power_plan
 from rigwright.features.power import table as report
 from rigwright.features.power.budget import VERDICTS, budget, circuits
 from rigwright.features.power.draw import Setting, cost, draw, setting_of
-from rigwright.features.power.missing import missing
-from rigwright.features.power.plan import Plan, plan
+from rigwright.features.power.plan import Plan, missing, plan
 from tests.cli.run_command import run_command
 from tests.end_to_end import fork_server
 from tests.paths import ROOT
@@ -84,7 +83,7 @@ def test_rig_3090() -> None:
     assert "spikes of both at once do not fit: 1200 W on 750 W" in _texts(found)
     assert (one.circuit.positions, one.base_w) == (("PCIE-3",), 250)
     assert found.cost.percent == 3
-    assert any(option.verdict == "fits" and option.budget.setting.graphics_mhz for option in found.options)
+    assert any(option.budget.verdict == "fits" and option.budget.setting.graphics_mhz for option in found.options)
 
 
 def test_full_power_leaves_six_gpus_none_to_spare() -> None:
@@ -162,7 +161,7 @@ def test_what_is_recommended_is_what_it_says() -> None:
         found = _plan(name, supplies)
         for option in found.options:
             again = plan(_rig(name, supplies), "a test", option.budget.setting)
-            assert again.chosen.verdict == option.verdict != "does not fit"
+            assert again.chosen.verdict == option.budget.verdict != "does not fit"
 
 
 # --- properties of any machine

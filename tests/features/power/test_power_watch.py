@@ -42,6 +42,6 @@ def test_a_mistake_is_named_before_anything_is_connected(
 
 def test_a_host_whose_driver_shows_no_gpu_is_an_error() -> None:
     with pytest.raises(HostError, match="no GPU can be watched: Driver Not Loaded"):
-        power_watch._begun(json.dumps(header(0, nvml="Driver Not Loaded")), "one")
+        power_watch._first_lines(json.dumps(header(0, nvml="Driver Not Loaded")), "one")
     with pytest.raises(HostError, match="without its first line"):
-        power_watch._begun("hello", "one")
+        power_watch._first_lines("hello", "one")
