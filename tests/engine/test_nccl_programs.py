@@ -240,7 +240,7 @@ def test_a_path_that_says_nothing() -> None:
     [
         ({"nccl_tests": "usual"}, "--nccl-tests: belongs to the peer-to-peer test in full", "--tags p2p --nccl-tests"),
         ({"tags": "p2p", "nccl_tests": "built"}, "--nccl-tests: built does not say where", "begins with / or ~/"),
-        ({"tags": "p2p", "nccl_tests": "usual", "watch": True}, "--watch: only looks", "one of them"),
+        ({"tags": "p2p", "nccl_tests": "usual", "watch": True}, "--watch: only reads", "leave --watch out"),
     ],
 )
 def test_words_that_do_not_go_together(

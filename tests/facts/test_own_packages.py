@@ -1,5 +1,5 @@
-"""The record of rigwright's packages on a host, kept by the real shell functions beside stand-ins of dpkg-query and
-apt-mark."""
+"""The record of rigwright's packages on a host, kept by the real shell functions beside a stand-in of dpkg-query and
+a file of apt's marks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def _host(tmp_path: Path) -> Path:
     for name, text in {
         "dpkg-query": f"cat {tmp_path}/packages.now",
         "dpkg": "echo amd64",
-        "apt-mark": f"cat {tmp_path}/auto.now",
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
@@ -40,12 +39,15 @@ def _packages(host: Path, marks: dict[str, str], left: tuple[str, ...] = ()) -> 
     lines = [f"{name}\tamd64\t1.0\tinstall\tinstalled\n" for name in marks]
     lines += [f"{name}\tamd64\t1.0\tdeinstall\tconfig-files\n" for name in left]
     (host / "packages.now").write_text("".join(lines))
-    (host / "auto.now").write_text("".join(f"{name}\n" for name, mark in marks.items() if mark == "auto"))
+    automatic = [name for name, mark in marks.items() if mark == "auto"]
+    blocks = [f"Package: {name}\nArchitecture: amd64\nAuto-Installed: 1\n\n" for name in automatic]
+    (host / "auto.now").write_text("".join(blocks))
 
 
 def _says(host: Path, work: str) -> list[str]:
     """Runs shell text with the functions of the record; returns the lines of the record."""
     text = f"{OWN_PACKAGES}\n{work}".replace("/var/lib/rigwright", str(host / "state"))
+    text = text.replace("/var/lib/apt/extended_states", str(host / "auto.now"))
     path = {"PATH": f"{host / 'bin'}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", text], env={**os.environ, **path}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
