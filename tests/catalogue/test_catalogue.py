@@ -144,7 +144,7 @@ def test_the_key_of_a_repository(distribution: str, file: str, end: str) -> None
 
 @pytest.mark.parametrize(
     ("branch", "eol", "kind"),
-    [  # NVIDIA's page of supported drivers, edition 615
+    [  # NVIDIA's pages of supported drivers, editions 615 and 620
         ("535", "2026-06-30", "long-term support"),
         ("580", "2028-06-30", "long-term support"),
         ("595", "2027-03-31", "production"),
@@ -152,7 +152,7 @@ def test_the_key_of_a_repository(distribution: str, file: str, end: str) -> None
         ("590", "2026-03-30", "new feature"),  # open-gpu-kernel-modules 1021
         ("570", "2026-02-28", "production"),  # NVIDIA/gpu-operator 2207
         ("615", "None", "new feature"),
-        ("620", "None", "unknown"),
+        ("620", "2029-09-30", "long-term support"),
     ],
 )
 def test_the_end_of_a_branch(branch: str, eol: str, kind: str) -> None:

@@ -113,7 +113,7 @@ def test_nothing_in_common_names_both(keys: list[str], words: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("keys", "recommended"), [(["v100-sxm2-16gb"], "580"), (["k80"], "470"), (["rtx-3090"], "580")]
+    ("keys", "recommended"), [(["v100-sxm2-16gb"], "580"), (["k80"], "470"), (["rtx-3090"], "620")]
 )
 def test_recommended_is_a_long_term_branch(keys: list[str], recommended: str) -> None:
     assert _fit(*keys).recommended == recommended
@@ -121,7 +121,7 @@ def test_recommended_is_a_long_term_branch(keys: list[str], recommended: str) ->
 
 def test_recommended_has_releases_and_is_supported_longest() -> None:
     newest = structs.replace(catalogue.model("rtx-3090"), first_branch=585)
-    assert fit({"": newest}).recommended == "595"  # 590 and 610 have ended, and nobody says when 615 and 620 end
+    assert fit({"": newest}).recommended == "620"  # 595 ends sooner, and nobody says when 615 ends
     only = structs.replace(newest, first_branch=700)
     with pytest.raises(
         HostError, match="no driver branch that is known drives the NVIDIA GeForce RTX 3090, branches 700"

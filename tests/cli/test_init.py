@@ -81,7 +81,7 @@ def test_a_drafted_rig_is_a_rig(tmp_path: Path) -> None:
     rig = _drafted(tmp_path, ["rtx-4090", "t4"], Board("ASUS", "", "ProArt X670E"))
     assert rig.title == "ASUS ProArt X670E, 1 x NVIDIA GeForce RTX 4090, 1 x Tesla T4"
     assert (rig.gpus, rig.boards) == ({"PCIE-1": "rtx-4090", "PCIE-2": "t4"}, ("ProArt X670E",))
-    assert (rig.driver, rig.cuda, rig.p2p.path) == ("580", "13.0", "measure")
+    assert (rig.driver, rig.cuda, rig.p2p.path) == ("620", "13.5", "measure")
     assert [supply.watts for supply in rig.supplies] == [1600]
 
 
