@@ -19,8 +19,7 @@ from invoke.parser import Parser
 from rigwright import catalogue, inventory
 from rigwright.checks import Finding
 from rigwright.core.desired import variable_names
-from rigwright.engine import limits as limits_table
-from rigwright.engine import playbook
+from rigwright.engine import limits as limits_table, playbook
 from rigwright.facts.gpu.health import Card, Errors
 from rigwright.inventory.model import Host
 from rigwright.report import json_document, prometheus

@@ -17,19 +17,16 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 
-from rigwright.core import command as core_command
-from rigwright.core import host_ranges
+from rigwright.core import command as core_command, host_ranges
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.errors import HostError, InputError
 from rigwright.core.secrets import Secret
 from rigwright.core.templates.host_files import SHIPPED
 from rigwright.core.yaml_source import loads
-from rigwright.facts import Fact, FactStore, Missing, files, kernel, parsed
-from rigwright.facts import grub as grub_facts
+from rigwright.facts import Fact, FactStore, Missing, files, grub as grub_facts, kernel, parsed
 from rigwright.facts.grub import default_entry
 from rigwright.facts.plain import plain
 from rigwright.operations import apt, file

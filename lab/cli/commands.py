@@ -26,8 +26,7 @@ from lab.power import copies, switch
 from lab.power.rig import install, layers, plug_in
 from lab.simulators.cuda.wheels import make_wheels
 from lab.simulators.kernelfs import serve as kernelfs
-from lab.vm import commands as vm
-from lab.vm import machine, real_driver, recording
+from lab.vm import commands as vm, machine, real_driver, recording
 from lab.vm.console import Console
 from lab.vm.identity import login_key
 from rigwright.core.errors import RigwrightError, UsageError

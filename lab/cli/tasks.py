@@ -114,8 +114,7 @@ def status(_options: StatusOptions) -> None:
 
 def fault(options: FaultOptions) -> None:
     from lab.faults import inject
-    from lab.vm import inject as vm_inject
-    from lab.vm import machine
+    from lab.vm import inject as vm_inject, machine
 
     one = machine.load(options.host)
     if one is None:
@@ -126,8 +125,7 @@ def fault(options: FaultOptions) -> None:
 
 def heal(options: HealOptions) -> None:
     from lab.faults import inject
-    from lab.vm import inject as vm_inject
-    from lab.vm import machine
+    from lab.vm import inject as vm_inject, machine
 
     one = machine.load(options.host)
     if one is None:

@@ -12,8 +12,7 @@ from lab.base.programs import need
 from lab.host import cgroups, login
 from lab.vm import disk_layouts, image, machine, recording
 from lab.vm.accelerator import accelerator
-from lab.vm.console import Console
-from lab.vm.console import boots as boots_on
+from lab.vm.console import Console, boots as boots_on
 from lab.vm.device import build as devices
 from lab.vm.disk_layouts import DiskLayout
 from lab.vm.distributions import DEFAULT, DISTRIBUTIONS, Distribution

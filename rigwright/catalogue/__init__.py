@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from rigwright.catalogue.advisories import shortfall
 from rigwright.catalogue.cards import model, model_of
-from rigwright.catalogue.devices import all_devices, disagreements, unlisted
-from rigwright.catalogue.devices import version as devices_version
+from rigwright.catalogue.devices import all_devices, disagreements, unlisted, version as devices_version
 from rigwright.catalogue.distributions import all_distributions, distribution_table, supported_releases
 from rigwright.catalogue.drivers import branches, cuda_table, driver_table, family_minimum, toolkits
-from rigwright.catalogue.gpus import Model, models
-from rigwright.catalogue.gpus import keys as gpu_keys
+from rigwright.catalogue.gpus import Model, keys as gpu_keys, models
 from rigwright.catalogue.init_failures import init_failure_source, init_failures_in
 from rigwright.catalogue.loader import FOLDER
 from rigwright.catalogue.recovery_actions import RecoveryAction, all_recovery_actions

@@ -13,8 +13,7 @@ from rigwright.catalogue.drivers import Branch, branches
 from rigwright.catalogue.loader import table
 from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
-from rigwright.core.schema import Branch as BranchName
-from rigwright.core.schema import Release
+from rigwright.core.schema import Branch as BranchName, Release
 
 
 class Advisory(Struct, frozen=True):

@@ -9,8 +9,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from rigwright.catalogue import drivers, gpus
-from rigwright.catalogue.devices import all_devices
-from rigwright.catalogue.devices import version as devices_version
+from rigwright.catalogue.devices import all_devices, version as devices_version
 from rigwright.catalogue.gpus import VENDOR, Architecture, ClocksMhz, Flavour, Model, PeerToPeer, Power, Verb
 from rigwright.catalogue.loader import table
 from rigwright.core.errors import InputError

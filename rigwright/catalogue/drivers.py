@@ -15,8 +15,7 @@ from rigwright.catalogue.loader import table
 from rigwright.catalogue.releases import published_drivers
 from rigwright.core.files.disk_cache import cached_on_disk
 from rigwright.core.numbers import numbers
-from rigwright.core.schema import Branch as BranchName
-from rigwright.core.schema import Release
+from rigwright.core.schema import Branch as BranchName, Release
 
 Kind = Literal["long-term support", "production", "new feature", "unknown"]
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import load, misspelt, only_keys
+from rigwright.core.yaml_source import Mapping as YamlMapping, load, misspelt, only_keys
 
 FOLDER = Path(__file__).parent
 T = TypeVar("T", bound=Struct)

@@ -17,8 +17,7 @@ from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import read_or_make
 from rigwright.core.schema import Branch, BusId, Release
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import misspelt
+from rigwright.core.yaml_source import Mapping as YamlMapping, misspelt
 
 Kind = Literal["nv1", "nv2", "nv3", "nv4", "nv12", "nv18", "nvswitch", "pcie", "host", "x1"]
 """The connection of two GPUs: a number of NVLinks, NVSwitch, peer access over PCIe, host memory, a PCIe x1 slot."""

@@ -18,9 +18,7 @@ from rigwright.catalogue.loader import document
 from rigwright.core import lazy_re
 from rigwright.core.errors import InputError
 from rigwright.core.files.disk_cache import cached_on_disk
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import Sequence as YamlSequence
-from rigwright.core.yaml_source import did_you_mean
+from rigwright.core.yaml_source import Mapping as YamlMapping, Sequence as YamlSequence, did_you_mean
 
 Kind = Literal["driver", "boot", "fabric", "p2p", "power", "hardware", "tooling"]
 Level = Literal["fail", "warn", "info"]

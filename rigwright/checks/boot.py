@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.checks import Finding, Verdict, check
 from rigwright.core.schema import KernelWord
-from rigwright.facts import Facts, driver, grub
-from rigwright.facts import kernel as kernels
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, driver, grub, kernel as kernels, systemd as units
 from rigwright.facts.boot import next_boot
 from rigwright.facts.systemd import LIMITS_TIMER, LIMITS_UNIT
 

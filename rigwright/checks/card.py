@@ -16,8 +16,7 @@ from rigwright.core.gpu_labels import gpu_label, place
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts
-from rigwright.facts.gpu import health as gpu_health
-from rigwright.facts.gpu import topology
+from rigwright.facts.gpu import health as gpu_health, topology
 from rigwright.facts.gpu.health import Card
 
 WORN_OUT = 60

@@ -9,8 +9,7 @@ from rigwright.catalogue.compatibility import torch_wheel
 from rigwright.catalogue.summary import counted_ids
 from rigwright.checks import Finding, Verdict, check
 from rigwright.core.desired import Cuda, Driver
-from rigwright.facts import Facts, pci
-from rigwright.facts import cuda as toolkits
+from rigwright.facts import Facts, cuda as toolkits, pci
 
 
 @check(follows=("run.",))

@@ -15,11 +15,8 @@ from rigwright.driver.apt_pin import NVIDIAS, PINNING, pin_path
 from rigwright.driver.load_failure import build_failure, load_failure
 from rigwright.driver.package_sets import KERNELS, holding, upstream
 from rigwright.driver.resolve import PIN, moves_it, pinned
-from rigwright.facts import Facts, files, grub, pci, system
-from rigwright.facts import driver as state
-from rigwright.facts import kernel as kernels
-from rigwright.facts.apt import dpkg
-from rigwright.facts.apt import history as apt_history
+from rigwright.facts import Facts, driver as state, files, grub, kernel as kernels, pci, system
+from rigwright.facts.apt import dpkg, history as apt_history
 
 
 @check(follows=("run.",))

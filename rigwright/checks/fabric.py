@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from rigwright.catalogue.compatibility import card_of, needs_fabric_manager
 from rigwright.checks import Finding, check, of_symptom
 from rigwright.driver.package_sets import FABRIC_MANAGER, upstream
-from rigwright.facts import Facts, driver, pci
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, driver, pci, systemd as units
 from rigwright.facts.apt import dpkg
 
 

@@ -18,10 +18,8 @@ from rigwright.core.gpu_labels import gpu_label, place
 from rigwright.core.mig import Mig, words
 from rigwright.core.schema import BusId
 from rigwright.driver.start_failure import StartFailure, StartFailures, start_failures
-from rigwright.facts import Facts, pci
-from rigwright.facts import systemd as units
-from rigwright.facts.gpu import gpus as gpu
-from rigwright.facts.gpu import mig as instances
+from rigwright.facts import Facts, pci, systemd as units
+from rigwright.facts.gpu import gpus as gpu, mig as instances
 from rigwright.facts.gpu.gpus import Gpu
 from rigwright.facts.gpu.smi import NoGpus
 from rigwright.facts.systemd import GUARD_UNIT

@@ -14,8 +14,7 @@ from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
 from rigwright.core.shortening import first_of
 from rigwright.driver.old_kernels import boot_room
-from rigwright.facts import Facts, kernel_log, pci, system, systemd
-from rigwright.facts import machine as machines
+from rigwright.facts import Facts, kernel_log, machine as machines, pci, system, systemd
 from rigwright.facts.apt import dpkg
 from rigwright.facts.machine import Past
 

@@ -16,8 +16,7 @@ from rigwright.checks._common_gpu import common_gpus
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts
-from rigwright.facts.gpu import health as gpu_health
-from rigwright.facts.gpu import topology
+from rigwright.facts.gpu import health as gpu_health, topology
 from rigwright.facts.gpu.topology import NvLink
 
 

@@ -18,8 +18,7 @@ from rigwright.engine import identity, verify
 from rigwright.engine.playbook import Step
 from rigwright.engine.report import BAD, CheckResult
 from rigwright.facts import Fact, driver, machine, pci, system
-from rigwright.facts.gpu import gpus as gpu
-from rigwright.facts.gpu import health as gpu_health
+from rigwright.facts.gpu import gpus as gpu, health as gpu_health
 from rigwright.facts.plain import plain
 from rigwright.fleet import actions, drift, pool, shared_identity
 from rigwright.fleet.drift import Machine, Place

@@ -34,8 +34,7 @@ from rigwright.core.yaml_source import misspelt
 from rigwright.engine.host_run import HostRun, Options
 from rigwright.engine.host_variables import HostVariables, of_host
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.facts import Unavailable, Unreadable, display, pci, system
-from rigwright.facts import driver as driver_state
+from rigwright.facts import Unavailable, Unreadable, display, driver as driver_state, pci, system
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.system import Board
 from rigwright.fleet import host_job, pool

@@ -16,8 +16,7 @@ from rigwright.catalogue.compatibility import check_branch, cuda_ceiling, fit
 from rigwright.core import lazy_re
 from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.process.program_name import package_name
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import loads
+from rigwright.core.yaml_source import Mapping as YamlMapping, loads
 from rigwright.facts.system import Board
 from rigwright.inventory.secrets import TAGS
 

@@ -24,8 +24,7 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HistoryError, HostError
 from rigwright.core.files import shipped_files
 from rigwright.core.process import interruption
-from rigwright.engine import events
-from rigwright.engine import playbook as playbooks
+from rigwright.engine import events, playbook as playbooks
 from rigwright.fleet import pool, rollout
 from rigwright.fleet.dask_workers import Workers
 from rigwright.fleet.host_job import HostJob, left_behind

@@ -14,9 +14,7 @@ from msgspec import Struct, structs
 
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import Sequence as YamlSequence
-from rigwright.core.yaml_source import misspelt, only_keys
+from rigwright.core.yaml_source import Mapping as YamlMapping, Sequence as YamlSequence, misspelt, only_keys
 
 # Texts of a form, which _FORMS describes
 AbsolutePath = NewType("AbsolutePath", str)

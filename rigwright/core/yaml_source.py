@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
-from collections.abc import Mapping as AnyMapping
+from collections.abc import Callable, Iterable, Mapping as AnyMapping
 from pathlib import Path
 from typing import Any, ClassVar
 

@@ -11,8 +11,7 @@ from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, runs
 from rigwright.core import lazy_re
 from rigwright.core.schema import bus_id
-from rigwright.facts import Facts, kernel_log, systemd
-from rigwright.facts import kernel as kernels
+from rigwright.facts import Facts, kernel as kernels, kernel_log, systemd
 
 LONGEST = 300
 """Characters of a quoted sentence."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from rigwright.core import lazy_re
 from rigwright.driver.package_sets import KERNELS
-from rigwright.facts import Facts, system
-from rigwright.facts import kernel as kernels
+from rigwright.facts import Facts, kernel as kernels, system
 from rigwright.facts.apt import dpkg
 from rigwright.facts.apt.dpkg import Package
 

@@ -38,8 +38,7 @@ from rigwright.driver.package_sets import (
     upstream,
     wants_prebuilt,
 )
-from rigwright.facts import Facts, files, grub, pci, system
-from rigwright.facts import driver as state
+from rigwright.facts import Facts, driver as state, files, grub, pci, system
 from rigwright.facts.apt import archive as apt_archive
 from rigwright.facts.apt.dpkg import Move
 from rigwright.facts.system import OsRelease

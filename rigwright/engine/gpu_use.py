@@ -6,8 +6,7 @@ from rigwright.core.errors import ConsentError
 from rigwright.engine import own_programs
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import Unreadable
-from rigwright.facts.gpu import gpus as gpu
-from rigwright.facts.gpu import mig
+from rigwright.facts.gpu import gpus as gpu, mig
 from rigwright.facts.own_programs import at_work
 
 

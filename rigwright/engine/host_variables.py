@@ -18,8 +18,7 @@ from rigwright.core.errors import InputError
 from rigwright.core.mig import ALL
 from rigwright.core.schema import convert
 from rigwright.core.templates.variables import settled
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import did_you_mean
+from rigwright.core.yaml_source import Mapping as YamlMapping, did_you_mean
 from rigwright.inventory.model import Host
 
 if TYPE_CHECKING:

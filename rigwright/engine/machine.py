@@ -16,8 +16,7 @@ from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import Fact, driver, system
-from rigwright.facts.gpu import health as gpu_health
-from rigwright.facts.gpu import topology
+from rigwright.facts.gpu import health as gpu_health, topology
 from rigwright.facts.gpu.health import Card
 from rigwright.facts.gpu.topology import NvLink, Place
 from rigwright.facts.plain import plain

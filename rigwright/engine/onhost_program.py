@@ -19,8 +19,7 @@ from msgspec import Struct
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.core.files import shipped_files
-from rigwright.engine import jobs, run_owner
-from rigwright.engine import own_programs as ours
+from rigwright.engine import jobs, own_programs as ours, run_owner
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import Fact, own_programs
 from rigwright.facts.nccl.document import FOLDER

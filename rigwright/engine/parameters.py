@@ -17,8 +17,7 @@ from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.secrets import Secret
 from rigwright.core.templates.variables import Template, fill, render_file, require_inside
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import did_you_mean, only_keys
+from rigwright.core.yaml_source import Mapping as YamlMapping, did_you_mean, only_keys
 from rigwright.engine.host_variables import HostVariables
 
 NOT_OF_TASKS = ("facts", "earlier", "figures_before", "smoke_before", "nodes_measured", "templates")

@@ -19,9 +19,14 @@ from rigwright.core.errors import InputError, RigwrightError, UsageError
 from rigwright.core.files import shipped_files
 from rigwright.core.templates import host_files
 from rigwright.core.templates.variables import Template, fill
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import Sequence as YamlSequence
-from rigwright.core.yaml_source import did_you_mean, loads, only_keys, text
+from rigwright.core.yaml_source import (
+    Mapping as YamlMapping,
+    Sequence as YamlSequence,
+    did_you_mean,
+    loads,
+    only_keys,
+    text,
+)
 from rigwright.engine import parameters, plugins
 from rigwright.engine.host_variables import HostVariables, of_host
 from rigwright.inventory.model import BECOME, CONNECTION, NO_MATCH, Host, Inventory

@@ -18,8 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from rigwright.core.errors import HistoryError, UsageError
-from rigwright.history import database as history_database
-from rigwright.history import differences, gpu_readings, machines, run_rows
+from rigwright.history import database as history_database, differences, gpu_readings, machines, run_rows
 from rigwright.history.database import HISTORY, file, set_aside
 from rigwright.history.differences import Changed, utc
 from rigwright.history.gpu_readings import Reading

@@ -16,9 +16,7 @@ from rigwright.core.errors import InputError, UsageError
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.secrets import SHORTEST, Secret, is_name
 from rigwright.core.templates.variables import has_template, settled
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import Sequence as YamlSequence
-from rigwright.core.yaml_source import did_you_mean
+from rigwright.core.yaml_source import Mapping as YamlMapping, Sequence as YamlSequence, did_you_mean
 from rigwright.inventory import endpoint
 
 NO_MATCH = "matches no host"

@@ -11,9 +11,7 @@ from rigwright.core.schema import AbsolutePath, FileName, Word
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import held_back, pin_path, pin_text
 from rigwright.facts import Facts, files
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import dpkg
-from rigwright.facts.apt import sources as apt_sources
+from rigwright.facts.apt import archive as apt_archive, dpkg, sources as apt_sources
 from rigwright.facts.footprint import NOTE
 from rigwright.facts.own_packages import OWN_PACKAGES
 from rigwright.operations import file, operation

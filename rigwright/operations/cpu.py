@@ -10,8 +10,7 @@ from rigwright.core.desired import CpuGovernor
 from rigwright.core.errors import HostError
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.core.templates.variables import Template
-from rigwright.facts import Facts, cpu
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, cpu, systemd as units
 from rigwright.facts.cpu import UNIT
 from rigwright.operations import operation, systemd
 

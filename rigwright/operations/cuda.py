@@ -14,10 +14,8 @@ from rigwright.core.numbers import numbers
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import held_back
 from rigwright.driver.resolve import brings_driver, repository
-from rigwright.facts import Facts, Unavailable, files, pci, system
-from rigwright.facts import cuda as toolkits
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import dpkg
+from rigwright.facts import Facts, Unavailable, cuda as toolkits, files, pci, system
+from rigwright.facts.apt import archive as apt_archive, dpkg
 from rigwright.operations import apt, file, operation
 
 

@@ -11,9 +11,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import pin_path
 from rigwright.driver.resolve import PIN, pinned
-from rigwright.facts import Facts, Unavailable, display, files, grub, system
-from rigwright.facts import driver as state
-from rigwright.facts import kernel as kernels
+from rigwright.facts import Facts, Unavailable, display, driver as state, files, grub, kernel as kernels, system
 from rigwright.facts.apt import dpkg
 from rigwright.operations import file, operation
 

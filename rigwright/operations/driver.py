@@ -32,13 +32,8 @@ from rigwright.driver.apt_pin import NVIDIAS, PINNING, interferes, pin_path, rea
 from rigwright.driver.module_build import build_problem, depends_on_release
 from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, of_other_set, upstream
 from rigwright.driver.resolve import PIN, Resolution, block, cuda_distribution, moves_it, pinned, repository, resolved
-from rigwright.facts import Facts, Unavailable, files, pci, system
-from rigwright.facts import driver as state
-from rigwright.facts import kernel as kernels
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import dpkg
-from rigwright.facts.apt import history as apt_history
-from rigwright.facts.apt import sources as apt_sources
+from rigwright.facts import Facts, Unavailable, driver as state, files, kernel as kernels, pci, system
+from rigwright.facts.apt import archive as apt_archive, dpkg, history as apt_history, sources as apt_sources
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.operations import apt, file, operation
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.catalogue.compatibility import card_of, needs_fabric_manager
 from rigwright.core.change import Change
-from rigwright.facts import Facts, pci
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, pci, systemd as units
 from rigwright.operations import operation, systemd
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.host_folders import RUNS, STATE
-from rigwright.facts import Facts, footprint, grub
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, footprint, grub, systemd as units
 from rigwright.facts.footprint import ORIGINALS, OwnFile
 from rigwright.operations import apt, operation
 from rigwright.operations._run_recording import KEEP

@@ -20,15 +20,12 @@ from rigwright.core.schema import BusId
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.core.templates.variables import Template
 from rigwright.driver.start_failure import quoted
-from rigwright.facts import Facts, Unavailable, display, files, footprint, pci
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, Unavailable, display, files, footprint, pci, systemd as units
 from rigwright.facts.boot import reboot_record
-from rigwright.facts.gpu import gpus as gpu
-from rigwright.facts.gpu import mig as instances
+from rigwright.facts.gpu import gpus as gpu, mig as instances
 from rigwright.facts.gpu.gpus import GpuMode
 from rigwright.facts.gpu.mig import PROGRAM, UNIT
-from rigwright.operations import file, operation
-from rigwright.operations import systemd as services
+from rigwright.operations import file, operation, systemd as services
 from rigwright.operations.limits import PYNVML, pynvml
 from rigwright.operations.reboot import reboot_change, require_safe, sessions_lost
 

@@ -11,8 +11,7 @@ from rigwright.core.command_failures import missing_program
 from rigwright.core.errors import HostError
 from rigwright.core.schema import KernelWord
 from rigwright.core.templates.host_files import SHIPPED, Templates
-from rigwright.facts import Facts, files, grub, system
-from rigwright.facts import kernel as kernels
+from rigwright.facts import Facts, files, grub, kernel as kernels, system
 from rigwright.operations import file, operation
 
 DROP_IN = "/etc/default/grub.d/zz-rigwright.cfg"

@@ -9,10 +9,8 @@ from rigwright.core.command import command
 from rigwright.core.command_failures import missing_program
 from rigwright.core.errors import HostError
 from rigwright.core.templates.host_files import SHIPPED, Templates
-from rigwright.facts import Facts, files, grub, system
-from rigwright.facts import kernel as kernels
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import dpkg
+from rigwright.facts import Facts, files, grub, kernel as kernels, system
+from rigwright.facts.apt import archive as apt_archive, dpkg
 from rigwright.operations import apt, file, operation
 
 

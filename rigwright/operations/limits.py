@@ -29,13 +29,11 @@ from rigwright.core.schema import BusId
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.core.templates.variables import Template
 from rigwright.driver.start_failure import quoted, silent_gpus
-from rigwright.facts import Facts, Unavailable, Unreadable, files, pci
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, Unavailable, Unreadable, files, pci, systemd as units
 from rigwright.facts.driver import loaded_version
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import ClockPair, Gpu, Locks
-from rigwright.operations import file, operation
-from rigwright.operations import systemd as services
+from rigwright.operations import file, operation, systemd as services
 from rigwright.operations._limit_ranges import require_in_catalogue, require_supported, without_application_clocks
 
 CONFIG = "/etc/rigwright/limits.json"

@@ -12,8 +12,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.secrets import Secret
 from rigwright.driver.package_sets import wants_prebuilt
 from rigwright.driver.secure_boot_advice import CONSOLE, NOT_TRUSTED, PASSWORD, steps
-from rigwright.facts import Facts, system
-from rigwright.facts import driver as state
+from rigwright.facts import Facts, driver as state, system
 from rigwright.facts.secure_boot import SigningKey, signing_key
 from rigwright.operations import apt, operation
 

@@ -17,9 +17,7 @@ from rigwright.driver.module_build import build_problem
 from rigwright.driver.old_kernels import boot_room
 from rigwright.driver.package_sets import wants_prebuilt
 from rigwright.driver.secure_boot_advice import NOT_TRUSTED, steps
-from rigwright.facts import Facts, pci, system
-from rigwright.facts import driver as state
-from rigwright.facts import kernel as kernels
+from rigwright.facts import Facts, driver as state, kernel as kernels, pci, system
 from rigwright.facts.apt import dpkg
 from rigwright.facts.secure_boot import signing_key
 from rigwright.operations import operation

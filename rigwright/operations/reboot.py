@@ -10,9 +10,7 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.desired import Driver
 from rigwright.core.schema import KernelWord
 from rigwright.driver.load_failure import build_failure, load_failure
-from rigwright.facts import Facts, Unavailable, display, grub, pci, system
-from rigwright.facts import driver as state
-from rigwright.facts import kernel as kernels
+from rigwright.facts import Facts, Unavailable, display, driver as state, grub, kernel as kernels, pci, system
 from rigwright.facts.boot import reboot_record
 from rigwright.operations import operation
 

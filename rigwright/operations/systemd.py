@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from rigwright.core.change import Change
 from rigwright.core.command import command
 from rigwright.core.templates.variables import Template
-from rigwright.facts import Facts, Unavailable, files
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, Unavailable, files, systemd as units
 from rigwright.operations import file, operation
 
 _RELOAD = command("systemctl", "daemon-reload")

@@ -23,8 +23,7 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostKeyRefused, LoginRefused, Unreachable
 from rigwright.core.process import deadlines
 from rigwright.inventory.model import Host
-from rigwright.ssh import algorithms, route
-from rigwright.ssh import known_hosts as ssh_known_hosts
+from rigwright.ssh import algorithms, known_hosts as ssh_known_hosts, route
 from rigwright.ssh.identities import KeyFileError, NoKeyError
 from rigwright.ssh.pipelined_login import Login
 from rigwright.ssh.route import Hop

@@ -21,8 +21,7 @@ from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.verify import drift
 from rigwright.facts import FactStore, kernel_log, pci
-from rigwright.facts.gpu import gpus as gpu
-from rigwright.facts.gpu import health as gpu_health
+from rigwright.facts.gpu import gpus as gpu, health as gpu_health
 from rigwright.inventory.model import Host
 from rigwright.operations import file
 from rigwright.report.terminal import Text

@@ -16,8 +16,7 @@ from rigwright.cli.fleet_check import RecordedIds
 from rigwright.core.errors import Unreachable
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.features.fleet_report import command as fleet_report
-from rigwright.features.fleet_report import table
+from rigwright.features.fleet_report import command as fleet_report, table
 from rigwright.features.fleet_report.comparison import ComparisonResult
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History

@@ -19,8 +19,7 @@ from rigwright.core.desired import variable_type
 from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.process import prompt
 from rigwright.core.schema import convert
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import loads
+from rigwright.core.yaml_source import Mapping as YamlMapping, loads
 from rigwright.facts import display
 from rigwright.facts.system import Board
 from tests.paths import ROOT

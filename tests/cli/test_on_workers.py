@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rigwright.cli import on_workers
 from rigwright.core.process import prompt

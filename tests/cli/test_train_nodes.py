@@ -11,8 +11,7 @@ from rich.console import Console
 
 from rigwright.cli import runner
 from rigwright.core.errors import HostError, RigwrightError, UsageError
-from rigwright.features.nodes import command as train_nodes
-from rigwright.features.nodes import table
+from rigwright.features.nodes import command as train_nodes, table
 from rigwright.features.nodes.facts import Link, Node, NodesMeasured
 from rigwright.features.training_smoke.command import train_smoke
 from rigwright.features.training_smoke.options import TrainSmokeOptions

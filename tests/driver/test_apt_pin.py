@@ -18,10 +18,8 @@ from rigwright.core.errors import HostError
 from rigwright.driver.apt_pin import NVIDIAS, pin_text
 from rigwright.driver.resolve import Resolution, resolved
 from rigwright.facts import Fact
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import dpkg
-from rigwright.operations import apt
-from rigwright.operations import driver as operations
+from rigwright.facts.apt import archive as apt_archive, dpkg
+from rigwright.operations import apt, driver as operations
 from tests.driver.apt_machine import Machine, archive, run
 
 NOBLE = "ID=ubuntu\nVERSION_ID=24.04\nVERSION_CODENAME=noble\n"

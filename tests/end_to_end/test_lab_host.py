@@ -24,8 +24,7 @@ from lab.host import cgroups, inotify, login, network
 from lab.host.disk import Host
 from lab.power import switch
 from lab.power.supervise import pid_file
-from lab.vm import commands as vm
-from lab.vm import image
+from lab.vm import commands as vm, image
 from rigwright.core.errors import HostError, UsageError
 from tests.end_to_end.conftest import Ssh, reboot
 

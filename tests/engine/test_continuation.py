@@ -18,8 +18,7 @@ from rigwright.core.templates.host_files import SHIPPED
 from rigwright.engine.boot import continuation
 from rigwright.engine.host_run import HostRun, Options
 from rigwright.facts import FactStore
-from rigwright.facts.boot.continuation import Continuation
-from rigwright.facts.boot.continuation import continuation as fact
+from rigwright.facts.boot.continuation import Continuation, continuation as fact
 from rigwright.inventory.model import LOCAL_MACHINE, Host
 
 RUN = "20261123-124014-5914"

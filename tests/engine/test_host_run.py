@@ -8,8 +8,7 @@ from rigwright.core.errors import ConsentError
 from rigwright.core.schema import BusId
 from rigwright.engine.gpu_use import gpu_users, mig_use
 from rigwright.facts import Unavailable, Unreadable
-from rigwright.facts.gpu import gpus as gpu
-from rigwright.facts.gpu import mig
+from rigwright.facts.gpu import gpus as gpu, mig
 from rigwright.facts.gpu.gpus import GpuMode, Process
 from tests.host_runs import host_run
 

@@ -11,8 +11,7 @@ from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import identity, verify
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import Check
-from rigwright.facts import machine as machines
-from rigwright.facts import pci, system
+from rigwright.facts import machine as machines, pci, system
 from rigwright.facts.machine import Past
 from rigwright.history.machines import Match, Place, RecordedMachine, RecordedMachines
 from rigwright.inventory.model import Host

@@ -12,13 +12,11 @@ import pytest
 from rigwright.core.command import Command, Result
 from rigwright.core.desired import Desired, Reboot
 from rigwright.core.errors import RigwrightError
-from rigwright.engine import apply as engine_apply
-from rigwright.engine import jobs, plugins
+from rigwright.engine import apply as engine_apply, jobs, plugins
 from rigwright.engine.boot.trial import Trials
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, driver, grub, kernel, pci, system
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import dpkg
+from rigwright.facts.apt import archive as apt_archive, dpkg
 from rigwright.facts.boot import trial as trial_facts
 from tests.engine import test_trial as boots
 from tests.engine.test_trial import NEW, OLD

@@ -17,8 +17,7 @@ from lab.hardware.rigfile import describe
 from lab.simulators.cuda.bare import add_cuda
 from lab.simulators.nvml.bare import bare
 from rigwright import catalogue
-from rigwright.checks import Finding
-from rigwright.checks import nccl_programs as checks
+from rigwright.checks import Finding, nccl_programs as checks
 from rigwright.core.command import Result
 from rigwright.core.errors import UsageError
 from rigwright.engine.p2p.nccl_tests import Programs

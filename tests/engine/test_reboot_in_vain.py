@@ -13,8 +13,7 @@ import pytest
 
 from rigwright.core.command import Command, Result
 from rigwright.core.desired import Desired, Reboot
-from rigwright.engine import apply as engine_apply
-from rigwright.engine import plugins
+from rigwright.engine import apply as engine_apply, plugins
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, driver, grub, kernel, kernel_log, pci, system, systemd
 from rigwright.facts.boot import reboot_record, trial

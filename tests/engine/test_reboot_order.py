@@ -12,8 +12,7 @@ import pytest
 
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError, HostKeyRefused, Interrupted, NoRoot, Unreachable
-from rigwright.engine.boot import order as reboot_order
-from rigwright.engine.boot import wait as boot_wait
+from rigwright.engine.boot import order as reboot_order, wait as boot_wait
 from rigwright.engine.events import Event
 from rigwright.inventory.model import Host
 from tests.host_runs import host_run

@@ -25,8 +25,7 @@ from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.facts import driver, pci, system
 from rigwright.facts.gpu import gpus as gpu
-from rigwright.facts.nccl import p2p_record
-from rigwright.facts.nccl import p2p_test as nccl
+from rigwright.facts.nccl import p2p_record, p2p_test as nccl
 from rigwright.inventory.model import Host
 from tests import nvidia_smi
 from tests.host_runs import host_run

@@ -10,8 +10,7 @@ import pytest
 
 from rigwright.core.command import Command, Result
 from rigwright.core.desired import Ecc
-from rigwright.engine import apply as engine_apply
-from rigwright.engine import plugins
+from rigwright.engine import apply as engine_apply, plugins
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, grub, kernel, pci, system
 from rigwright.facts.boot import reboot_record, trial

@@ -18,8 +18,7 @@ from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, script
 from rigwright.core.desired import Reboot
 from rigwright.core.templates.host_files import SHIPPED
-from rigwright.engine import apply as engine_apply
-from rigwright.engine import plugins
+from rigwright.engine import apply as engine_apply, plugins
 from rigwright.engine.boot import trial as engine
 from rigwright.engine.boot.entries import block
 from rigwright.engine.boot.obstacles import custom_of_owner, equal_words, obstacles
@@ -31,8 +30,7 @@ from rigwright.facts import grub, kernel_log, parsed, pci, pstore
 from rigwright.facts.boot import trial as facts
 from rigwright.facts.boot.trial import BEGIN, END, Boot, Trial
 from rigwright.facts.gpu import gpus as gpu
-from rigwright.operations.trial import BLOCK as BLOCK_SCRIPT
-from rigwright.operations.trial import CLEAR
+from rigwright.operations.trial import BLOCK as BLOCK_SCRIPT, CLEAR
 from tests import nvidia_smi
 from tests.grub_header import HEADER
 from tests.host_runs import host_run

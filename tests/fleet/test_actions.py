@@ -22,8 +22,7 @@ from rigwright.engine.playbook import Check, Step
 from rigwright.engine.report import HostReport, NcclTestResult
 from rigwright.facts import Fact, Facts, run_record
 from rigwright.facts.machine import Past
-from rigwright.facts.nccl import p2p_record
-from rigwright.facts.nccl import p2p_test as nccl
+from rigwright.facts.nccl import p2p_record, p2p_test as nccl
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob, run_action
 from tests.engine.test_required_test import HOST, PLAY, Machine

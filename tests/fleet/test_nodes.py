@@ -14,8 +14,7 @@ import pytest
 from rigwright.core.errors import HostError, Unreachable
 from rigwright.facts import FactStore, network
 from rigwright.facts.network import Interface, Network
-from rigwright.features.nodes import action as nodes
-from rigwright.features.nodes import facts
+from rigwright.features.nodes import action as nodes, facts
 from rigwright.features.nodes.facts import Link, LinkEnd, LinkFigures, Node, NodesMeasured, Received
 from rigwright.features.nodes.links import Meeting
 from rigwright.features.nodes.variables import Nodes

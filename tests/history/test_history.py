@@ -16,8 +16,7 @@ import pytest
 
 from rigwright.core.errors import HistoryError, UsageError
 from rigwright.core.files import sqlite
-from rigwright.history import History, file, set_aside
-from rigwright.history import database as history_database
+from rigwright.history import History, database as history_database, file, set_aside
 from tests.cli.run_command import run_command
 
 NOON = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.timezone.utc)

@@ -9,8 +9,7 @@ import pytest
 
 from rigwright.cli import runner
 from rigwright.core.errors import InputError, UsageError
-from rigwright.inventory import Inventory, read
-from rigwright.inventory import model as hosts
+from rigwright.inventory import Inventory, model as hosts, read
 from rigwright.report.tables import inventory as report
 
 FLEET = """\

@@ -14,8 +14,7 @@ import pytest
 from rigwright import inventory
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
-from rigwright.inventory import secret_sources as sources
-from rigwright.inventory import vault
+from rigwright.inventory import secret_sources as sources, vault
 from rigwright.inventory.model import Host
 from tests.paths import ROOT
 

@@ -10,8 +10,7 @@ from rigwright import catalogue
 from rigwright.core.schema import BusId
 from rigwright.engine import machine
 from rigwright.facts import Unavailable, driver, system
-from rigwright.facts.gpu import health as gpu_health
-from rigwright.facts.gpu import topology
+from rigwright.facts.gpu import health as gpu_health, topology
 from rigwright.facts.gpu.figures import Dated, GpuFigures
 from rigwright.facts.gpu.health import Card, Errors
 from rigwright.facts.gpu.topology import NvLink, Place

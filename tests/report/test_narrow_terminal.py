@@ -21,11 +21,9 @@ from rigwright.engine.playbook import Step
 from rigwright.engine.report import HostReport, PlanResult
 from rigwright.facts.gpu.health import Card
 from rigwright.facts.nccl.document import Versions
-from rigwright.facts.nccl.p2p_test import CopyResult, Counts, Document, Grant, Pair, SendRecvResult
-from rigwright.facts.nccl.p2p_test import Row as Scaled
+from rigwright.facts.nccl.p2p_test import CopyResult, Counts, Document, Grant, Pair, Row as Scaled, SendRecvResult
 from rigwright.features.accept import table as accept
-from rigwright.features.explain import table as explain
-from rigwright.features.explain import topics as explained
+from rigwright.features.explain import table as explain, topics as explained
 from rigwright.features.fleet_report.comparison import ComparisonResult
 from rigwright.features.fleet_report.table import over_time
 from rigwright.features.power import table as power

@@ -13,8 +13,7 @@ import pytest
 
 from rigwright.core.command import Result
 from rigwright.facts import Unreadable
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import sources as apt_sources
+from rigwright.facts.apt import archive as apt_archive, sources as apt_sources
 from tests.driver.apt_machine import Machine, run
 
 NAMES = ("real", "second")

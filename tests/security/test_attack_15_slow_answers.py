@@ -24,8 +24,7 @@ from rigwright.checks import problems
 from rigwright.core import command_failures, host_text
 from rigwright.core.command import Result
 from rigwright.facts import Fact, Unreadable, kernel_log, machine, parsed
-from rigwright.facts.gpu import health as gpu_health
-from rigwright.facts.gpu import smi
+from rigwright.facts.gpu import health as gpu_health, smi
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.features.explain.smi_text import QueryReader, TableReader
 from rigwright.ssh import batch_script

@@ -6,8 +6,10 @@ import re
 from typing import Any
 
 try:  # Python 3.11 and newer
-    from re import _constants as kinds  # type: ignore[attr-defined]
-    from re import _parser as parser  # type: ignore[attr-defined]
+    from re import (
+        _constants as kinds,  # type: ignore[attr-defined]
+        _parser as parser,  # type: ignore[attr-defined]
+    )
 except ImportError:
     import sre_constants as kinds
     import sre_parse as parser

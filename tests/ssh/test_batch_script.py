@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rigwright.core.command import Command, Result, command, script, state_of
 from rigwright.core.errors import HostError

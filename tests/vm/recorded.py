@@ -10,8 +10,7 @@ import shutil
 from dataclasses import dataclass
 
 from lab.cli import commands
-from lab.vm import commands as vm
-from lab.vm import recording
+from lab.vm import commands as vm, recording
 from lab.vm.machine import Firmware, Machine
 from tests.paths import ROOT
 

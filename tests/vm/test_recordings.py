@@ -6,8 +6,7 @@ import pytest
 
 from lab.cli import commands
 from lab.host import login
-from lab.vm import commands as vm
-from lab.vm import machine
+from lab.vm import commands as vm, machine
 from lab.vm.console import Console
 from lab.vm.hardware import power_on
 from tests.vm.recorded import SIGNED, SMALL, Recorded

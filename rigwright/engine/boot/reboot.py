@@ -11,8 +11,7 @@ from rigwright.core.command import Command, command
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostError, NoRoot, Rebooting, Unreachable
 from rigwright.engine import leased_commands
-from rigwright.engine.boot import continuation
-from rigwright.engine.boot import order as reboot_order
+from rigwright.engine.boot import continuation, order as reboot_order
 from rigwright.engine.boot.trial import Trials
 from rigwright.engine.boot.wait import UP_S, BootWait, Tried
 from rigwright.engine.host_run import HostRun

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from rigwright.facts import Facts, pci
-from rigwright.facts import driver as state
+from rigwright.facts import Facts, driver as state, pci
 from rigwright.features.containers import facts as containers
 from rigwright.features.containers.facts import KIND, Specification
 

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 
 from rigwright.checks import Finding, check, of_symptom, of_text
 from rigwright.driver.apt_pin import pin_path
-from rigwright.facts import Facts, files
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, files, systemd as units
 from rigwright.facts.apt import dpkg
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import Gpu
-from rigwright.features.containers import cdi
-from rigwright.features.containers import facts as engines
+from rigwright.features.containers import cdi, facts as engines
 from rigwright.features.containers.facts import SmokeTest
 from rigwright.features.containers.toolkit import PACKAGES, PIN, pinned_release
 from rigwright.features.containers.variables import Containers

@@ -17,15 +17,9 @@ from rigwright.core.numbers import numbers
 from rigwright.core.schema import FileName, Word
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import pin_path
-from rigwright.facts import Facts, Unavailable, files
-from rigwright.facts import driver as state
-from rigwright.facts import systemd as units
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import dpkg
-from rigwright.facts.apt import sources as apt_sources
-from rigwright.features.containers import cdi
-from rigwright.features.containers import facts as engines
-from rigwright.features.containers import toolkit as nvidia_toolkit
+from rigwright.facts import Facts, Unavailable, driver as state, files, systemd as units
+from rigwright.facts.apt import archive as apt_archive, dpkg, sources as apt_sources
+from rigwright.features.containers import cdi, facts as engines, toolkit as nvidia_toolkit
 from rigwright.features.containers.facts import DAEMON_JSON, Engines
 from rigwright.features.containers.toolkit import PACKAGES, PIN, pinned_release, wanted_release
 from rigwright.features.containers.variables import Containers

@@ -11,8 +11,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.numbers import numbers
 from rigwright.driver.apt_pin import pin_path, read_pins
 from rigwright.facts import Facts, files
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import sources as apt_sources
+from rigwright.facts.apt import archive as apt_archive, sources as apt_sources
 from rigwright.features.containers.variables import LATEST, Containers
 
 PIN = "container-toolkit"

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from rigwright.checks import Finding, check
 from rigwright.core.gpu_labels import gpu_label
 from rigwright.core.schema import BusId
-from rigwright.facts import Facts
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, systemd as units
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.features.dcgm import facts as manager
 

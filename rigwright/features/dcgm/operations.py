@@ -14,8 +14,7 @@ from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import held_back
 from rigwright.driver.resolve import brings_driver, repository
 from rigwright.facts import Facts, Unavailable, pci
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import dpkg
+from rigwright.facts.apt import archive as apt_archive, dpkg
 from rigwright.features.dcgm import packages as manager
 from rigwright.features.dcgm.facts import UNIT
 from rigwright.operations import _pinned_packages, apt, operation, systemd

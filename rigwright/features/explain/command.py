@@ -15,8 +15,7 @@ from rigwright.cli.given_inventory import inventory_path
 from rigwright.core.errors import UsageError
 from rigwright.features.explain.options import ExplainOptions
 from rigwright.features.explain.table import show
-from rigwright.features.explain.topics import Explanation
-from rigwright.features.explain.topics import explain as find
+from rigwright.features.explain.topics import Explanation, explain as find
 
 
 @answered
@@ -35,8 +34,7 @@ def explain(options: ExplainOptions, console: Console) -> None:
 
 
 def _of_stdin(today: datetime.date) -> tuple[Explanation, ...]:
-    from rigwright.features.explain import pasted_table as table
-    from rigwright.features.explain import pasted_text
+    from rigwright.features.explain import pasted_table as table, pasted_text
 
     stdin = sys.stdin.buffer if sys.stdin else io.BytesIO()
     return table.explanations(pasted_text.read(stdin, today))

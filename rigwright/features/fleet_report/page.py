@@ -15,9 +15,7 @@ from rigwright.core.host_ranges import folded
 from rigwright.core.numbers import count as plural
 from rigwright.engine.machine import MeasuredGpu
 from rigwright.engine.report import BAD
-from rigwright.features.fleet_report import attention as fleet_attention
-from rigwright.features.fleet_report import list as fleet_list
-from rigwright.features.fleet_report import tiles as fleet_tiles
+from rigwright.features.fleet_report import attention as fleet_attention, list as fleet_list, tiles as fleet_tiles
 from rigwright.features.fleet_report.attention import Changed, Ending, Problem
 from rigwright.features.fleet_report.sparkline import Trend, spread, total
 from rigwright.features.fleet_report.tiles import Machine

@@ -15,8 +15,7 @@ from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
 from rigwright.engine.report import FactsResult
 from rigwright.facts import Unavailable, Unreadable, driver
-from rigwright.facts.gpu import gpus as gpu
-from rigwright.facts.gpu import mig, topology
+from rigwright.facts.gpu import gpus as gpu, mig, topology
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.features.gpus_choose import choice as gpu_choice
 from rigwright.features.gpus_choose.options import GpusChooseOptions

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rigwright.checks import Finding, check
-from rigwright.facts import Facts
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, systemd as units
 from rigwright.facts.systemd import GUARD_UNIT
 from rigwright.features.guard import facts as guards
 from rigwright.features.guard.facts import GuardReading, GuardState

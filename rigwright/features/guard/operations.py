@@ -16,12 +16,10 @@ from rigwright.core.schema import BusId
 from rigwright.core.secrets import learn
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.core.templates.variables import Template
-from rigwright.facts import Facts, Unavailable, Unreadable, files, footprint
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, Unavailable, Unreadable, files, footprint, systemd as units
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.features.guard.variables import Guard, Metrics
-from rigwright.operations import file, operation
-from rigwright.operations import systemd as services
+from rigwright.operations import file, operation, systemd as services
 from rigwright.operations.limits import PYNVML, pynvml
 
 CONFIG = "/etc/rigwright/guard.json"

@@ -22,9 +22,7 @@ from rigwright.engine.events import ActivityStarted
 from rigwright.engine.host_variables import HostVariables
 from rigwright.engine.report import FactsResult, HostReport
 from rigwright.facts import system
-from rigwright.features.limits_find import points as limit_points
-from rigwright.features.limits_find import run as limits_sweep
-from rigwright.features.limits_find import table
+from rigwright.features.limits_find import points as limit_points, run as limits_sweep, table
 from rigwright.features.limits_find.options import LimitsFindOptions
 from rigwright.features.limits_find.points import NAMES, Sweep, SweepPlan
 from rigwright.fleet import pool

@@ -20,16 +20,14 @@ from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.host_variables import HostVariables
 from rigwright.engine.onhost_program import OnhostProgram
-from rigwright.engine.p2p import nccl_test
-from rigwright.engine.p2p import wheels as wheel_copy
+from rigwright.engine.p2p import nccl_test, wheels as wheel_copy
 from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.facts import Unavailable, Unreadable, pci, system, systemd
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import Gpu, Locks
 from rigwright.facts.nccl.document import FOLDER
 from rigwright.facts.own_programs import at_work
-from rigwright.features.limits_find import facts as limits_sweep
-from rigwright.features.limits_find import points as limit_points
+from rigwright.features.limits_find import facts as limits_sweep, points as limit_points
 from rigwright.features.limits_find.facts import SweepDocument
 from rigwright.features.limits_find.options import LimitsFindOptions
 from rigwright.features.limits_find.points import Group, Point, Supplies, Sweep, SweepPlan

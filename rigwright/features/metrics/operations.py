@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command, script
-from rigwright.facts import Facts
-from rigwright.facts import systemd as units
+from rigwright.facts import Facts, systemd as units
 from rigwright.facts.apt import dpkg
 from rigwright.features.guard.variables import Metrics
 from rigwright.features.metrics.facts import PACKAGE, UNIT

@@ -18,10 +18,7 @@ from rigwright.engine.events import ActivityStarted
 from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.facts import Fact, driver, network, system
 from rigwright.facts.gpu import gpus as gpu
-from rigwright.features.nodes import facts
-from rigwright.features.nodes import links as node_links
-from rigwright.features.nodes import run as choice
-from rigwright.features.nodes import training as node_training
+from rigwright.features.nodes import facts, links as node_links, run as choice, training as node_training
 from rigwright.features.nodes.facts import DatedLink, Link, LinkEnd, LinkFigures, Node, NodesMeasured, Torch
 from rigwright.features.nodes.links import Meeting
 from rigwright.features.nodes.run import NodeNetwork

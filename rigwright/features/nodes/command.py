@@ -9,8 +9,7 @@ from rigwright.cli import fleet_check, runner
 from rigwright.core import host_ranges
 from rigwright.core.errors import HistoryError, HostError, UsageError
 from rigwright.core.numbers import count
-from rigwright.features.nodes import action as nodes
-from rigwright.features.nodes import run as choice
+from rigwright.features.nodes import action as nodes, run as choice
 from rigwright.features.nodes.facts import LEAST, MOST, DatedLink, Node, NodesMeasured
 from rigwright.features.training_smoke.options import TrainSmokeOptions
 from rigwright.features.training_smoke.run import SmokeOptions

@@ -11,8 +11,7 @@ from rigwright.engine import onhost_program
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.facts import Unavailable, Unreadable
-from rigwright.features.nodes import run as nodes
-from rigwright.features.nodes import training_facts as node_training
+from rigwright.features.nodes import run as nodes, training_facts as node_training
 from rigwright.features.nodes.facts import Node
 from rigwright.features.nodes.training_facts import NodeTraining
 

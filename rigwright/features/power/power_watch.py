@@ -21,8 +21,7 @@ from rigwright.engine.report import HostReport
 from rigwright.facts import system
 from rigwright.features.power import watch_table as table
 from rigwright.features.power.options import PowerWatchOptions
-from rigwright.features.recorder import checks as words
-from rigwright.features.recorder import facts, recorder
+from rigwright.features.recorder import checks as words, facts, recorder
 from rigwright.features.recorder.facts import Lines, Recording
 from rigwright.fleet.host_job import HostJob
 from rigwright.report import output_files

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from rigwright.core import lazy_re
 from rigwright.core.command import script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
-from rigwright.engine import onhost_program, run_owner
-from rigwright.engine import own_programs as ours
+from rigwright.engine import onhost_program, own_programs as ours, run_owner
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import archive
 from rigwright.facts import own_programs

@@ -8,9 +8,7 @@ from typing import Any
 from rigwright.cli import runner
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
-from rigwright.features.stress import action as stressed
-from rigwright.features.stress import earlier_figures, table
-from rigwright.features.stress import run as engine
+from rigwright.features.stress import action as stressed, earlier_figures, run as engine, table
 from rigwright.features.stress.facts import Stress
 from rigwright.features.stress.options import StressOptions
 from rigwright.fleet import pool

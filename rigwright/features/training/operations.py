@@ -18,8 +18,7 @@ from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import count
 from rigwright.facts import Fact, Facts, Unavailable, files, pci
-from rigwright.facts.apt import archive as apt_archive
-from rigwright.facts.apt import dpkg
+from rigwright.facts.apt import archive as apt_archive, dpkg
 from rigwright.features.training import facts as facts_of
 from rigwright.features.training.facts import FOLDER, MARK, REQUIREMENTS, Place
 from rigwright.features.training.variables import Training

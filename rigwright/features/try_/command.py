@@ -18,15 +18,13 @@ from rigwright.core.errors import InputError, UsageError
 from rigwright.core.process import prompt
 from rigwright.core.process.program_name import program_name
 from rigwright.core.typed_json import typed
-from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import loads, only_keys
+from rigwright.core.yaml_source import Mapping as YamlMapping, loads, only_keys
 from rigwright.engine import host_variables, playbook, rollback
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.engine.report import HostReport
 from rigwright.facts import past_runs, run_record
 from rigwright.facts.run_record import Run
-from rigwright.features.try_ import attempt, table
-from rigwright.features.try_ import run as attempts
+from rigwright.features.try_ import attempt, run as attempts, table
 from rigwright.features.try_.attempt import Attempt, Measurement
 from rigwright.features.try_.measurement import MeasurementOptions
 from rigwright.features.try_.options import TryOptions

@@ -17,8 +17,7 @@ from rigwright.engine import onhost_program
 from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
-from rigwright.engine.p2p import nccl_test
-from rigwright.engine.p2p import wheels as wheel_copy
+from rigwright.engine.p2p import nccl_test, wheels as wheel_copy
 from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.engine.report import FAILS
 from rigwright.facts import Unavailable, Unreadable, driver, kernel, system

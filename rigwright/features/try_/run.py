@@ -11,9 +11,7 @@ from rigwright.checks import Finding
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
 from rigwright.core.host_folders import RUNS
 from rigwright.core.host_result import HostResult
-from rigwright.engine import apply as engine_apply
-from rigwright.engine import rollback, run_owner, verify
-from rigwright.engine import run_record as recorder
+from rigwright.engine import apply as engine_apply, rollback, run_owner, run_record as recorder, verify
 from rigwright.engine.events import ActivityStarted, Note
 from rigwright.engine.p2p import nccl_test
 from rigwright.engine.report import ApplyResult, CheckResult, FactsResult, PlanResult

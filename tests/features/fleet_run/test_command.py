@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rigwright.features.fleet_run import command as fleet_run
-from rigwright.features.fleet_run import table as report
+from rigwright.features.fleet_run import command as fleet_run, table as report
 from rigwright.features.fleet_run.result import CommandResult
 from tests.cli.run_command import run_command
 

@@ -15,8 +15,7 @@ from rigwright.cli import runner
 from rigwright.core.errors import RigwrightError
 from rigwright.core.process import prompt
 from rigwright.facts.nccl.load import Sensors
-from rigwright.features.limits_find import command, table
-from rigwright.features.limits_find import points as limit_points
+from rigwright.features.limits_find import command, points as limit_points, table
 from rigwright.features.limits_find.options import LimitsFindOptions
 from rigwright.features.limits_find.points import Group, Point, Supplies, Sweep, SweepPlan
 from rigwright.inventory.model import Host

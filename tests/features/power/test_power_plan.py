@@ -9,8 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
@@ -18,8 +17,7 @@ from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.process import prompt
-from rigwright.features.power import power_plan
-from rigwright.features.power import table as report
+from rigwright.features.power import power_plan, table as report
 from rigwright.features.power.budget import VERDICTS, budget, circuits
 from rigwright.features.power.draw import Setting, cost, draw, setting_of
 from rigwright.features.power.plan import Plan, missing, plan

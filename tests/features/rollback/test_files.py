@@ -12,8 +12,7 @@ import pytest
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
-from rigwright.engine import lease
-from rigwright.engine import run_record as recorder
+from rigwright.engine import lease, run_record as recorder
 from rigwright.facts import FactStore, Missing, run_record
 from rigwright.facts.run_record import Run, State, Written, WrittenFile
 from rigwright.features.rollback import operations as rollback

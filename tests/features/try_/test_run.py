@@ -14,13 +14,11 @@ from rigwright.core.change import Change
 from rigwright.core.command import Result
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
 from rigwright.core.host_result import HostResult
-from rigwright.engine import apply as engine_apply
-from rigwright.engine import run_owner, verify
+from rigwright.engine import apply as engine_apply, run_owner, verify
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.engine.report import ApplyResult, CheckResult, PlanResult
-from rigwright.features.try_ import measurement
-from rigwright.features.try_ import run as attempts
+from rigwright.features.try_ import measurement, run as attempts
 from rigwright.features.try_.attempt import Attempt, Measurement
 from rigwright.features.try_.measurement import MeasurementOptions
 from rigwright.fleet import actions

@@ -18,8 +18,7 @@ from lab.simulators.nvml.bare import bare
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.catalogue.summary import choices
-from rigwright.checks import Finding
-from rigwright.checks import gpu as checks
+from rigwright.checks import Finding, gpu as checks
 from rigwright.core.command import Result
 from rigwright.core.desired import Driver
 from rigwright.facts import FactStore, parsed, pci

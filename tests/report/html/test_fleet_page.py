@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.features.fleet_report import attention as fleet_attention
-from rigwright.features.fleet_report import page as fleet_page
-from rigwright.features.fleet_report import sparkline
-from rigwright.features.fleet_report import tiles as fleet_tiles
+from rigwright.features.fleet_report import (
+    attention as fleet_attention,
+    page as fleet_page,
+    sparkline,
+    tiles as fleet_tiles,
+)
 from rigwright.report import json_document as document
 from rigwright.report.html.host_page import HostView, view
 from tests.report import fleet_documents as made

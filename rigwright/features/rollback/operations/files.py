@@ -14,9 +14,17 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import RUNS
 from rigwright.core.numbers import count
-from rigwright.facts import Facts, Unavailable, display, grub, past_runs, run_record, system
-from rigwright.facts import driver as state
-from rigwright.facts import kernel as kernels
+from rigwright.facts import (
+    Facts,
+    Unavailable,
+    display,
+    driver as state,
+    grub,
+    kernel as kernels,
+    past_runs,
+    run_record,
+    system,
+)
 from rigwright.facts.boot import reboot_record
 from rigwright.facts.run_record import LISTS, Run, WrittenFile
 from rigwright.facts.systemd import GUARD_UNIT, LIMITS_UNIT
