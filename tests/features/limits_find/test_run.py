@@ -43,7 +43,10 @@ def card(
 
 
 GTX = card(2, "NVIDIA GeForce GTX 1070", (151, 75.5, 170, 151))
-V100 = card(3, "Tesla V100-SXM2-16GB", (300, 150, 300, 300), application_clocks=ClockPair(877, 1312), default_application_clocks=ClockPair(877, 1312))  # fmt: skip
+DEFAULT = ClockPair(877, 1312)
+V100 = card(
+    3, "Tesla V100-SXM2-16GB", (300, 150, 300, 300), application_clocks=DEFAULT, default_application_clocks=DEFAULT
+)
 IDS = {"NVIDIA GeForce RTX 3090": "2204", "NVIDIA GeForce GTX 1070": "1b81", "Tesla V100-SXM2-16GB": "1db1"}
 
 
@@ -52,7 +55,7 @@ class Run(HostRun):
 
     def __init__(self, cards: Sequence[Gpu], **more: Any) -> None:
         super().__init__(HOST, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.BoundedSemaphore()))
-        devices = tuple(PciGpu(one.bus_id, IDS.get(one.name, "ffff"), "nvidia") for one in cards)
+        devices = tuple(PciGpu(each.bus_id, IDS.get(each.name, "ffff"), "nvidia") for each in cards)
         self.values: dict[Fact[Any], Any] = {
             gpu.gpus: tuple(cards), gpu.locked: {}, gpu.processes: (), gpu.holders: (), at_work: (), left: False,
             pci.gpus: devices, system.simulated: "", gpu.supported_clocks: Unavailable("no clocks"), **more.get("facts", {}),
@@ -68,37 +71,36 @@ def planned(cards: Sequence[Gpu], facts: dict[Fact[Any], Any] | None = None, **o
 
 
 def test_gpus_of_several_models_have_a_range_each() -> None:
+    """Within the limits that all boards of a model support, up to the lowest default."""
     plan = planned([card(0), card(1, watts=(285, 105, 350, 320)), GTX], points=3)
     assert plan.sweep.groups == {"rtx-3090": "2 x NVIDIA GeForce RTX 3090", "gtx-1070": "1 x NVIDIA GeForce GTX 1070"}
-    limits = [point.limits for point in plan.sweep.points]
-    assert limits == [
-        {"rtx-3090": 105, "gtx-1070": 76},
-        {"rtx-3090": 210, "gtx-1070": 115},
-        {"rtx-3090": 320, "gtx-1070": 151},
-    ], "within what all boards of a model take, up to the lowest default"
-    assert plan.rules[1] == {
-        "GPU-0": {"power_limit_w": 210},
-        "GPU-1": {"power_limit_w": 210},
-        "GPU-2": {"power_limit_w": 115},
-    }
+    assert [tuple(point.limits.values()) for point in plan.sweep.points] == [(105, 76), (210, 115), (320, 151)]
+    watts = {"GPU-0": 210, "GPU-1": 210, "GPU-2": 115}
+    assert plan.rules[1] == {uuid: {"power_limit_w": value} for uuid, value in watts.items()}
     assert plan.all_gpus
     assert plan.sweep.before == {"GPU-0": 285, "GPU-1": 285, "GPU-2": 151}
 
 
-def test_a_gpu_whose_limit_cannot_be_set_computes_along() -> None:
-    fixed = card(1, "NVIDIA T600", power_min_w=None)
-    plan = planned([card(0), fixed], points=3)
-    assert list(plan.sweep.groups) == ["rtx-3090"]
-    assert plan.notes == ("the power limit of NVIDIA T600 at 0000:02:00.0 cannot be set; it computes along as it is",)
-    assert not plan.all_gpus, "so its limits are exceptions by model in the inventory"
-
-
-def test_clocks_in_force_are_told() -> None:
-    slow = replace(V100, application_clocks=ClockPair(877, 1005))
-    plan = planned([slow], points=3)
-    assert plan.notes == (
-        "Tesla V100-SXM2-16GB: the clock limit in force, 1005 MHz, stays, and every point is measured with it",
-    )
+@pytest.mark.parametrize(
+    ("cards", "groups", "note"),
+    [
+        (
+            [card(0), card(1, "NVIDIA T600", power_min_w=None)],
+            ["rtx-3090"],
+            "the power limit of NVIDIA T600 at 0000:02:00.0 cannot be set; it computes along as it is",
+        ),
+        (
+            [replace(V100, application_clocks=ClockPair(877, 1005))],
+            ["v100-sxm2-16gb"],
+            "Tesla V100-SXM2-16GB: the clock limit in force, 1005 MHz, stays, and every point is measured with it",
+        ),
+    ],
+)
+def test_the_plan_has_notes(cards: list[Gpu], groups: list[str], note: str) -> None:
+    plan = planned(cards, points=3)
+    assert list(plan.sweep.groups) == groups
+    assert plan.notes == (note,)
+    assert plan.all_gpus == (len(cards) == 1), "limits of some GPUs are exceptions by model in the inventory"
 
 
 def test_a_sweep_of_clocks_uses_those_that_the_gpu_lists() -> None:
@@ -128,19 +130,16 @@ def test_what_is_refused(cards: list[Gpu], options: dict[str, Any], where: str, 
     assert found in caught.value.found
 
 
-def test_gpus_in_use_are_refused() -> None:
+def test_gpus_in_use_are_refused_and_a_program_of_rigwright_is_named_with_its_end() -> None:
     with pytest.raises(HostError, match=r"in use by train.py \(4711\), and beside their work"):
         planned([card(0)], {gpu.processes: (Process(4711, "train.py"),)})
-
-
-def test_a_program_of_rigwright_in_use_is_named_with_its_end() -> None:
     owner = "20261126-1403 ada@desk-2c.40 4711 99 rig"
     program = OwnProgram("rigwright-p2p", "stress", owner, "", 60, 900, None, "", (4711,))
     with pytest.raises(HostError) as caught:
         planned([card(0)], {gpu.processes: (Process(4711, "python3"), Process(5, "train.py")), at_work: (program,)})
     assert re.fullmatch(
-        r"the GPUs are in use by the stress of \d\d:\d\d \(run 20261126-1403 by ada@desk\), which ends by \d\d:\d\d \(900 s\),"
-        r" train.py \(5\), and beside their work a sweep says nothing",
+        r"the GPUs are in use by the stress of \d\d:\d\d \(run 20261126-1403 by ada@desk\), which ends by \d\d:\d\d"
+        r" \(900 s\), train.py \(5\), and beside their work a sweep says nothing",
         caught.value.found,
     )
 
@@ -166,19 +165,17 @@ def test_limits_that_an_earlier_sweep_left(code: int, said: str) -> None:
     assert notes == ([said] if said else [])
 
 
-def test_a_lost_gpu_is_told_with_its_point_and_what_to_do() -> None:
-    gpus = tuple(
-        LoadedGpu(number, f"0000:0{number + 1}:00.0", f"GPU-{number}a08792fa", "RTX 3090") for number in range(3)
-    )
+def test_a_lost_gpu_is_named_with_its_point_and_the_fix() -> None:
+    gpus = tuple(LoadedGpu(at, f"0000:0{at + 1}:00.0", f"GPU-{at}a08792fa", "RTX 3090") for at in range(3))
+    lost = LostGpu(1, "point 3 of 7, 225 W", "GPU 1 no longer works: cudaSetDevice: error 719")
     document = SweepDocument(
-        gpus, (), (LostGpu(1, "point 3 of 7, 225 W", "GPU 1 no longer works: cudaSetDevice: error 719"),), ("GPU-1a08792fa: lost",),
-        schema=1, outcome="failed", started="", seconds=9.0, versions=Versions(None, None, None, None), libraries={}, errors=(),
-        left_behind=(),
+        gpus, (), (lost,), ("GPU-1a08792fa: lost",), schema=1, outcome="failed", started="", seconds=9.0,
+        versions=Versions(None, None, None, None), libraries={}, errors=(), left_behind=(),
     )  # fmt: skip
     error = limits_sweep.lost("rig", document)
     assert error.found == (
-        "GPU 0000:02:00.0 (GPU-1a08792f) was lost at point 3 of 7, 225 W: GPU 1 no longer works: cudaSetDevice: error 719;"
-        " the limits of the others are as before"
+        "GPU 0000:02:00.0 (GPU-1a08792f) was lost at point 3 of 7, 225 W: GPU 1 no longer works: cudaSetDevice:"
+        " error 719; the limits of the others are as before"
     )
     assert "invoke verify --host rig" in error.fix
     assert "--highest below that limit" in error.fix
