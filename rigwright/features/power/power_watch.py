@@ -17,7 +17,6 @@ from rigwright.core.process import interruption, streams
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
 from rigwright.engine.host_run import HostRun
-from rigwright.engine.report import HostReport
 from rigwright.facts import system
 from rigwright.features.power import watch_table as table
 from rigwright.features.power.options import PowerWatchOptions
@@ -46,8 +45,13 @@ def power_watch(options: PowerWatchOptions) -> int:
         watched.seconds = options.seconds or LONGEST_S
         watched.html = options.html
         output_files.require_writable(output_files.Files(html=options.html))
-        bind, code = watched.bind, watched.exit_code
-        return runner.HostCommand(options, watched.act, before_connecting=bind, quiet=True, exit_code=code)
+        return runner.HostCommand(
+            options,
+            watched.act,
+            before_connecting=watched.bind,
+            quiet=True,
+            exit_code=lambda report: 2 if watched.went_down else report.exit_code,
+        )
 
     return runner.run(options, prepare, output_files.Files())
 
@@ -66,9 +70,6 @@ class _Watch(Struct):
             names = ", ".join(each.host.name for each in bound[:4])
             raise UsageError("--host", f"{len(bound)} hosts: {names}", "one host", f"--host {bound[0].host.name}")
         self.slots = host_variables.of_host(bound[0].host, inventory.rigs).desired.slots or {}
-
-    def exit_code(self, report: HostReport) -> int:
-        return 2 if self.went_down else report.exit_code
 
     def act(self, jobs: Sequence[HostJob], text: Any) -> None:
         """Watches the host, writes the page, and the table of the peaks. Raises the error that ended the watch."""
@@ -123,7 +124,7 @@ class _Watch(Struct):
                         lines = _first_lines(line, run.host.name)
                     else:
                         lines.add(line)
-                if lines is not None and len(lines.series):
+                if lines is not None and lines.series:
                     screen.show(lines)
                 if following.state != "running":
                     self._explain_end(run, text, lines)
@@ -131,12 +132,12 @@ class _Watch(Struct):
                 if streams.failure(text.console.file):
                     break
                 stop.wait(max(0.0, min(EVERY_S, until - time.monotonic()) - (time.monotonic() - began)))
-        if lines is None or not len(lines.series):
+        if lines is None or not lines.series:
             return None
         return lines.recording(name=folder.rpartition("/")[2])
 
     def _answers_again(self, run: HostRun, text: Any, stop: threading.Event, lost: RigwrightError) -> bool:
-        """Waits until the host answers again. False after Ctrl-C."""
+        """Waits until the host answers again; False after Ctrl-C."""
         text.plain(f"{run.host.name} does not answer ({lost.found}); trying again until Ctrl-C")
         while not stop.wait(AGAIN_S):
             with contextlib.suppress(Unreachable):

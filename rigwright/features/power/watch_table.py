@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -169,8 +169,8 @@ def _together(recording: Recording, highest: tuple[float, float] | None) -> str:
     return f"{sum(known):.0f} W together{peak}"
 
 
-def _sensors(recording: Recording, lowest: Voltage | None) -> Iterator[str]:
-    """The 12 V rail, the fans and the inlet, as far as they are known."""
+def _sensors(recording: Recording, lowest: Voltage | None) -> list[str]:
+    """A line with the 12 V rail, the fans and the inlet, as far as they are known; [] without any."""
     parts, sensors = [], recording.sensors
     if lowest is not None:
         lowest_text = f"lowest {lowest.volts:.2f} V at {clock(recording, lowest.t)}"
@@ -181,9 +181,8 @@ def _sensors(recording: Recording, lowest: Voltage | None) -> Iterator[str]:
     inlets = [value for name, value in sensors.temps.items() if "inlet" in name.lower()] if sensors else []
     parts += [f"inlet {inlets[0]:.0f} C"] if inlets else []
     if recording.sensors_hung and not parts:
-        parts.append("the management controller does not answer")
-    if parts:
-        yield ", ".join(parts)
+        return ["the management controller does not answer"]
+    return [", ".join(parts)] if parts else []
 
 
 def _gpu(
@@ -219,7 +218,7 @@ def _latest(recording: Recording, gpu: int) -> int:
 
 
 def _bar(now: float, most: float | None, limit_w: float | None, fancy: bool) -> str:
-    """A bar of the power: up to the limit, or the peak if that is higher. The peak is marked."""
+    """A bar of the power with a mark at the peak. The full bar is the limit, or the peak if that is higher."""
     full = max(limit_w or 0, most or 0, 1)
     filled = 0 if math.isnan(now) else round(_BAR * now / full)
     cells = [("█" if fancy else "#") if at < filled else ("·" if fancy else ".") for at in range(_BAR)]

@@ -1,5 +1,4 @@
-"""The points of a sweep over limits: which are tried, where the supplies end, which three are named, and the line for
-the inventory."""
+"""The points of a sweep over limits: their limits, where the supplies end, the three best, and the inventory line."""
 
 from __future__ import annotations
 
@@ -15,27 +14,27 @@ from rigwright.features.limits_find.points import Group, Point
 
 RTX = Group("rtx-3090", "NVIDIA GeForce RTX 3090", ("GPU-a", "GPU-b", "GPU-c"), "power_limit_w", 100, 350)
 GTX = Group("gtx-1070", "NVIDIA GeForce GTX 1070", ("GPU-d",), "power_limit_w", 76, 151)
-V100 = Group(
-    "v100-sxm2-16gb", "Tesla V100-SXM2-16GB", ("GPU-a",), "application_clocks", 765, 1530, (757, 765, 1005, 1290, 1530), 877
-)  # fmt: skip
+LISTED = (757, 765, 1005, 1290, 1530)
+V100 = Group("v100-sxm2-16gb", "Tesla V100-SXM2-16GB", ("GPU-a",), "application_clocks", 765, 1530, LISTED, 877)
 
 
-def test_points_are_round_and_end_at_the_ends() -> None:
-    points = limit_points.spread([RTX], 1.0, 7)
-    assert [point["rtx-3090"] for point in points] == [100, 140, 185, 225, 265, 310, 350]
-    both = limit_points.spread([RTX, GTX], 1.0, 3)
-    assert [tuple(point.values()) for point in both] == [(100, 76), (225, 115), (350, 151)]
-    half = limit_points.spread([RTX], 0.5, 3)
-    assert [point["rtx-3090"] for point in half] == [100, 160, 225]
+@pytest.mark.parametrize(
+    ("groups", "top", "number", "limits"),
+    [
+        ([RTX], 1.0, 7, [(100,), (140,), (185,), (225,), (265,), (310,), (350,)]),
+        ([RTX, GTX], 1.0, 3, [(100, 76), (225, 115), (350, 151)]),
+        ([RTX], 0.5, 3, [(100,), (160,), (225,)]),
+        ([replace(RTX, low=340)], 1.0, 7, [(340,), (345,), (350,)]),  # equal points are one
+        ([V100], 1.0, 4, [(765,), (1005,), (1290,), (1530,)]),  # clocks that the GPU lists
+    ],
+)
+def test_points_are_round_and_end_at_the_ends(
+    groups: list[Group], top: float, number: int, limits: list[tuple[int, ...]]
+) -> None:
+    assert [tuple(point.values()) for point in limit_points.spread(groups, top, number)] == limits
 
 
-def test_points_that_would_be_the_same_are_one() -> None:
-    narrow = replace(RTX, low=340)
-    assert [point["rtx-3090"] for point in limit_points.spread([narrow], 1.0, 7)] == [340, 345, 350]
-
-
-def test_clocks_are_those_that_the_gpu_lists() -> None:
-    assert [point["v100-sxm2-16gb"] for point in limit_points.spread([V100], 1.0, 4)] == [765, 1005, 1290, 1530]
+def test_the_rule_of_a_limit() -> None:
     assert V100.rule(1005) == {"application_clocks": {"memory_mhz": 877, "graphics_mhz": 1005}}
     assert replace(V100, kind="locked_graphics_mhz").rule(1005) == {"locked_graphics_mhz": [757, 1005]}
     assert RTX.rule(225) == {"power_limit_w": 225}
@@ -76,38 +75,25 @@ def test_no_limit_of_the_range_is_carried() -> None:
     assert limit_points.supplies_of(small, [group]).highest([group]) is None
 
 
-def points(*values: tuple[float, float], verdicts: dict[int, str] | None = None) -> list[Point]:
-    """Points of TFLOPS and watts; all fit but those of `verdicts`."""
-    given = verdicts or {}
-    return [
-        Point({"x": number}, given.get(number, "fits"), tflops=tflops, watts=watts)
-        for number, (tflops, watts) in enumerate(values)
-    ]
-
-
 CURVE = ((40.0, 300.0), (70.0, 450.0), (85.0, 600.0), (95.0, 780.0), (100.0, 950.0), (100.4, 1040.0))
+"""TFLOPS and watts. The last two are equally fast, within one percent."""
+POINTS = [Point({"x": number}, "fits", tflops=tflops, watts=watts) for number, (tflops, watts) in enumerate(CURVE)]
+BEYOND = [replace(point, verdict="does not fit") for point in POINTS]
 
 
-def test_the_three_points() -> None:
-    """The last two are as fast as each other, within one percent: the one that draws less is the fastest."""
-    assert limit_points.best_points(points(*CURVE)) == {"fastest": 4, "per-watt": 1, "quiet": 2}
-
-
-def test_what_the_supplies_do_not_carry_is_not_named() -> None:
-    beyond = points(*CURVE, verdicts={3: "tight", 4: "does not fit", 5: "does not fit"})
-    assert limit_points.best_points(beyond) == {"fastest": 3, "per-watt": 1, "quiet": 2}
-    assert limit_points.best_points(points((1.0, 1.0), verdicts={0: "does not fit"})) == {}
-
-
-def test_what_was_not_measured_is_not_named() -> None:
-    some = points(*CURVE)
-    some[1] = Point({"x": 1}, "fits")
-    assert limit_points.best_points(some) == {"fastest": 4, "per-watt": 2, "quiet": 2}
-    dark = [replace(point, watts=None) for point in points(*CURVE)]
-    assert limit_points.best_points(dark) == {"fastest": 4}, (
-        "without power only speed counts, and the lower limit of equals"
-    )
-    assert limit_points.best_points([]) == {}
+@pytest.mark.parametrize(
+    ("points", "best"),
+    [
+        (POINTS, {"fastest": 4, "per-watt": 1, "quiet": 2}),
+        ([*POINTS[:3], replace(POINTS[3], verdict="tight"), *BEYOND[4:]], {"fastest": 3, "per-watt": 1, "quiet": 2}),
+        (BEYOND, {}),
+        ([POINTS[0], Point({"x": 1}, "fits"), *POINTS[2:]], {"fastest": 4, "per-watt": 2, "quiet": 2}),  # not measured
+        ([replace(point, watts=None) for point in POINTS], {"fastest": 4}),  # the lower limit of equal speeds
+        ([], {}),
+    ],
+)
+def test_the_best_points(points: list[Point], best: dict[str, int]) -> None:
+    assert limit_points.best_points(points) == best
 
 
 def test_a_point_with_its_measurement() -> None:
@@ -119,33 +105,26 @@ def test_a_point_with_its_measurement() -> None:
     assert (silent.watts, silent.per_watt, silent.clock_mhz, silent.temperature_c) == (None, None, None, 60)
 
 
+BOTH = {"rtx-3090": {"power_limit_w": 225}, "gtx-1070": {"power_limit_w": 115}}
+
+
 @pytest.mark.parametrize(
     ("now", "groups", "all_gpus", "expected"),
     [
         ({}, [RTX], True, {"power_limit_w": 225}),
-        (
-            {"persistence": True, "power_limit_w": 285, "gpus": {"GPU-b": {"power_limit_w": 200}}},
-            [RTX],
-            True,
-            {"persistence": True, "power_limit_w": 225},
-        ),
+        ({"power_limit_w": 285, "gpus": {"GPU-b": {"power_limit_w": 200}}}, [RTX], True, {"power_limit_w": 225}),
         (
             {"gpus": {"PCIE-2": {"power_limit_w": 200, "persistence": True}}},
             [RTX],
             True,
             {"power_limit_w": 225, "gpus": {"PCIE-2": {"persistence": True}}},
         ),
+        ({"persistence": True}, [RTX], True, {"persistence": True, "power_limit_w": 225}),
         ({"persistence": True}, [RTX], False, {"persistence": True, "gpus": {"rtx-3090": {"power_limit_w": 225}}}),
-        (
-            {"power_limit_w": 140},
-            [RTX, GTX],
-            True,
-            {"power_limit_w": 140, "gpus": {"rtx-3090": {"power_limit_w": 225}, "gtx-1070": {"power_limit_w": 115}}},
-        ),
+        ({"power_limit_w": 140}, [RTX, GTX], True, {"power_limit_w": 140, "gpus": BOTH}),
     ],
 )
 def test_the_variable_of_the_inventory(
     now: dict[str, Any], groups: list[Group], all_gpus: bool, expected: dict[str, Any]
 ) -> None:
-    limits = {"rtx-3090": 225, "gtx-1070": 115}
-    assert limit_points.limits_with(now, groups, limits, all_gpus) == expected
+    assert limit_points.limits_with(now, groups, {"rtx-3090": 225, "gtx-1070": 115}, all_gpus) == expected

@@ -53,12 +53,12 @@ IDS = {"NVIDIA GeForce RTX 3090": "2204", "NVIDIA GeForce GTX 1070": "1b81", "Te
 class Run(HostRun):
     """A run of a host whose facts are given."""
 
-    def __init__(self, cards: Sequence[Gpu], **more: Any) -> None:
+    def __init__(self, cards: Sequence[Gpu], facts: dict[Fact[Any], Any]) -> None:
         super().__init__(HOST, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.BoundedSemaphore()))
         devices = tuple(PciGpu(each.bus_id, IDS.get(each.name, "ffff"), "nvidia") for each in cards)
         self.values: dict[Fact[Any], Any] = {
             gpu.gpus: tuple(cards), gpu.locked: {}, gpu.processes: (), gpu.holders: (), at_work: (), left: False,
-            pci.gpus: devices, system.simulated: "", gpu.supported_clocks: Unavailable("no clocks"), **more.get("facts", {}),
+            pci.gpus: devices, system.simulated: "", gpu.supported_clocks: Unavailable("no clocks"), **facts,
         }  # fmt: skip
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
@@ -67,7 +67,7 @@ class Run(HostRun):
 
 def planned(cards: Sequence[Gpu], facts: dict[Fact[Any], Any] | None = None, **options: Any) -> SweepPlan:
     variables = host_variables.of_host(HOST, Path("/nowhere"))
-    return limits_sweep.plan(Run(cards, facts=facts or {}), variables, LimitsFindOptions(**options))
+    return limits_sweep.plan(Run(cards, facts or {}), variables, LimitsFindOptions(**options))
 
 
 def test_gpus_of_several_models_have_a_range_each() -> None:
@@ -154,7 +154,7 @@ def test_gpus_in_use_are_refused_and_a_program_of_rigwright_is_named_with_its_en
 )
 def test_limits_that_an_earlier_sweep_left(code: int, said: str) -> None:
     """They are put back before the limits of before are read; while that sweep is at work nothing is done."""
-    run = Run([card(0)], facts={left: True})
+    run = Run([card(0)], {left: True})
     notes: list[str] = []
     run._sink = lambda event: notes.append(getattr(event, "text", ""))
     run.transport = FakeTransport(lambda _cmd: Result(code, b"", b"not put back:\nGPU-0: lost"))  # type: ignore[assignment]

@@ -34,29 +34,20 @@ def heights(line: str) -> list[float]:
 def test_a_peak_of_three_samples_is_in_the_plot(seconds: int) -> None:
     plots = power_page.plots(read(a_recording(seconds)), SLOTS)
     assert [plot.title for plot in plots] == ["SXM2-1", "SXM2-2", "SXM2-3", "SXM2-4", "All GPUs together", "12 V rail"]
-    first = plots[0]
-    assert first.spot is not None
+    first, rail = plots[0], plots[-1]
     assert first.spot.text.startswith("412 W at 14:04:0")
     assert min(heights(first.line)) == first.spot.y
-    assert first.limit is not None
     assert first.spot.y < first.limit < max(heights(first.line))
     assert len(first.line) < 20_000
-    rail = plots[-1]
-    assert rail.spot is not None
+    assert first.line.count("M") == (2 if seconds == 60 else 1), "a gap of several columns breaks the line"
     assert rail.spot.text.startswith("11.40 V")
     assert max(heights(rail.line)) == rail.spot.y
 
 
-def test_a_gap_breaks_the_line() -> None:
-    plots = power_page.plots(read(a_recording()), SLOTS)
-    assert plots[0].line.count("M") == 2
-
-
 def test_the_page_names_peaks_gaps_and_the_simulation() -> None:
     page = power_page.page("servbadge", read(a_recording()), SLOTS, "simulated host")
-    assert "at most 1012 W at 14:04:01.9" in page
-    assert "no sample for 3.1 s" in page
-    assert "SIMULATED" in page
+    for words in ("at most 1012 W at 14:04:01.9", "no sample for 3.1 s", "SIMULATED"):
+        assert words in page
     assert "<script" not in page
     assert re.findall(r"https?://[^\"' ]+", page) == []
 
@@ -65,14 +56,13 @@ def test_a_host_cannot_write_html() -> None:
     hostile = header(1)
     hostile["gpus"][0]["name"] = "<img src=x onerror=alert(1)>\x1b[31m"
     page = power_page.page("<b>", read([tick(0.0, 40.0), tick(0.1, 41.0)], hostile), {})
-    assert "<img" not in page
-    assert "<b>" not in page
-    assert "\x1b" not in page
+    assert [text for text in ("<img", "<b>", "\x1b") if text in page] == []
 
 
 def test_short_and_empty_recordings_have_a_page_too() -> None:
-    assert "0 samples" in power_page.page("h", read([], header(0, nvml="Driver Not Loaded")), {})
-    assert "Driver Not Loaded" in power_page.page("h", read([], header(0, nvml="Driver Not Loaded")), {})
+    empty = power_page.page("h", read([], header(0, nvml="Driver Not Loaded")), {})
+    assert "0 samples" in empty
+    assert "Driver Not Loaded" in empty
     assert "1 samples" in power_page.page("h", read([tick(0.0, 40.0, None, "hung", "lost")]), {})
 
 

@@ -1,10 +1,9 @@
-"""The text of power.watch: what a terminal of 80 and of 120 columns shows, a line a second elsewhere, and the peaks at
-the end."""
+"""The text of power.watch: on a terminal of 80 and of 120 columns, one line per call elsewhere, the peaks at the end."""
 
 from __future__ import annotations
 
 import io
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -26,9 +25,9 @@ PEAK = [
 
 
 def shown(lines: Lines, width: int, fancy: bool = True) -> list[str]:
-    found, extremes = lines.recording(name="r"), Extremes()
-    extremes.learn(found)
-    return table.page("servbadge", found, extremes, lines.limits_w, SLOTS, width, fancy)
+    recording, extremes = lines.recording(name="r"), Extremes()
+    extremes.learn(recording)
+    return table.page("servbadge", recording, extremes, lines.limits_w, SLOTS, width, fancy)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -45,11 +44,7 @@ def test_a_page_fits_and_says_now_and_peak(width: int) -> None:
     assert words["SXM2-4"][1] == "LOST"
     assert "14:03:22.2 Xid 79 on SXM2-4" in rows
     assert ("█" in rows[4]) == (width == 120)
-
-
-def test_a_bar_marks_the_peak_also_without_unicode() -> None:
-    row = shown(followed(PEAK), 120, fancy=False)[4]
-    assert "#################..|" in row
+    assert ("#################..|" in shown(followed(PEAK), width, fancy=False)[4]) == (width == 120)
 
 
 def test_peaks_are_learnt_from_what_is_new() -> None:
@@ -83,8 +78,7 @@ def test_a_changed_limit_is_shown() -> None:
 
 
 def test_a_terminal_is_redrawn_in_place() -> None:
-    out = SimpleNamespace(text=io.StringIO())
-    stream = out.text
+    stream: Any = io.StringIO()
     stream.isatty = lambda: True
     screen = table.Screen(Text(stream, "", False), "servbadge", SLOTS)
     for _ in range(2):
