@@ -93,7 +93,7 @@ BUSY = (
     "tests/checks/test_p2p.py",
     "tests/onhost/test_nccl_p2p.py",
     "tests/onhost/test_gpu_limits.py",
-    "tests/report/html/test_fleet_page_browser.py",
+    "tests/features/fleet_report/test_page_browser.py",
     "tests/report/html/test_host_page_browser.py",
     "tests/security/test_attack_16_hostile_inventory.py",
     "tests/security/test_attack_15_slow_answers.py",

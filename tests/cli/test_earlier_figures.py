@@ -8,7 +8,7 @@ import pytest
 
 from rigwright.features.stress import earlier_figures
 from rigwright.history import History, differences
-from tests.cli.test_fleet_report import Quiet, a_host
+from tests.features.fleet_report.test_command import Quiet, a_host
 from tests.fleet.test_measured_before import kept
 from tests.history.test_history import run_of
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rigwright.features.fleet_report import page as fleet_page
+from tests.features.fleet_report.test_list import large
 from tests.report.chromium import CONTRAST, Chromium
-from tests.report.html.test_fleet_list import large
 
 SHOWN = "[...document.querySelectorAll('.row')].filter(one => one.checkVisibility()).length"
 COUNT = "document.getElementById('count').textContent"

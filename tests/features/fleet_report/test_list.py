@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rigwright.features.fleet_report import attention as fleet_attention, page as fleet_page
+from tests.features.fleet_report.test_page import views
 from tests.report import fleet_documents as made
-from tests.report.html.test_fleet_page import views
 from tests.report.html.test_host_page import HOSTILE, Parsed
 from tests.report.run_documents import finding
 
