@@ -20,7 +20,7 @@ from rigwright.core.process.program_name import program_name
 from rigwright.engine import host_variables
 from rigwright.engine.events import ActivityStarted
 from rigwright.engine.host_variables import HostVariables
-from rigwright.engine.report import FactsResult, HostReport
+from rigwright.engine.report import FactsResult
 from rigwright.facts import system
 from rigwright.features.limits_find import points as limit_points, run as limits_sweep, table
 from rigwright.features.limits_find.options import LimitsFindOptions
@@ -40,7 +40,12 @@ def limits_find(options: LimitsFindOptions) -> int:
         if options.write and options.choose in ("", "none") and not prompt.on_terminal():
             raise UsageError("--write", "nothing is chosen", "with it --choose fastest, per-watt or quiet")
         find = _Find(options)
-        return runner.HostCommand(options, find.act, before_connecting=find.bind, exit_code=exit_code)
+        return runner.HostCommand(
+            options,
+            find.act,
+            before_connecting=find.bind,
+            exit_code=lambda report: report.exit_code if report.error is not None else 0,
+        )
 
     return runner.run(options, prepare)
 
@@ -127,8 +132,3 @@ class _Find(Struct):
         proof = partial(read_inventory, self.options.inventory, self.options.vault_password_file)
         written = inventory_line.settle(line, self.options.write, proof, text, "To have it, write this into")
         text.plain(f"{'In force with' if written else 'Then'}: {command}")
-
-
-def exit_code(report: HostReport) -> int:
-    """The code of the error, or 0 without an error: a verdict about the host does not count."""
-    return report.exit_code if report.error is not None else 0

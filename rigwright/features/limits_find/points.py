@@ -213,8 +213,8 @@ class Sweep(HostResult, frozen=True):
 
 
 class SweepPlan(Struct, frozen=True):
-    """The plan of a sweep. `sweep`: without measurements. `settle_s`, `seconds`: the times of each point. `notes`: to
-    read before consent. `all_gpus`: whether every GPU of the host is in a group."""
+    """The plan of a sweep. `sweep`: without measurements. `settle_s`, `seconds`: the times of each point. `notes`: texts
+    to read before consent. `all_gpus`: whether every GPU of the host is in a group."""
 
     groups: tuple[Group, ...]
     supplies: Supplies
@@ -232,16 +232,6 @@ class SweepPlan(Struct, frozen=True):
             {uuid: group.rule(point.limits[group.key]) for group in self.groups for uuid in group.uuids}
             for point in self.sweep.points
         ]
-
-    @property
-    def limit_s(self) -> int:
-        """The time limit of the program, s."""
-        return round(180 + len(self.sweep.points) * (self.settle_s + self.seconds) * 1.5)
-
-    @property
-    def expected_s(self) -> int:
-        """About how long the sweep takes, s."""
-        return round(10 + len(self.sweep.points) * (self.settle_s + self.seconds))
 
 
 def in_words(limits: Limits, unit: str) -> str:

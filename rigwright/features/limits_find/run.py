@@ -318,8 +318,7 @@ def lost(host: str, document: SweepDocument) -> HostError:
 
 
 def _run(run: HostRun, planned: SweepPlan, wheels: str) -> SweepDocument:
-    """The document of the program, with the host's own libraries or with copied libraries. Raises HostError,
-    Interrupted, Unreachable."""
+    """The document of the program. It uses the libraries of the host, or copies if the host lacks libraries."""
     try:
         document = _run_once(run, planned, ())
         lacks_libraries = any(mistake.where == "libraries" for mistake in document.errors)
@@ -339,14 +338,15 @@ def _run(run: HostRun, planned: SweepPlan, wheels: str) -> SweepDocument:
 
 
 def _run_once(run: HostRun, planned: SweepPlan, folders: Sequence[str]) -> SweepDocument:
-    words = ["sweep", "--points", json.dumps(planned.rules), "--timeout-s", str(planned.limit_s)]
+    limit_s = round(180 + len(planned.sweep.points) * (planned.settle_s + planned.seconds) * 1.5)
+    words = ["sweep", "--points", json.dumps(planned.rules), "--timeout-s", str(limit_s)]
     words += ["--settle-s", f"{planned.settle_s:g}", "--seconds", f"{planned.seconds:g}"]
     values = dict.fromkeys(value for value in planned.sweep.before.values() if value is not None)
     before = f"{'/'.join(map(str, values))} {planned.sweep.unit}" if values else "the limits of before"
     program = OnhostProgram(
         "limits_sweep.py",
         words,
-        planned.limit_s,
+        limit_s,
         NAME,
         folders,
         "limits_sweep.py restore",

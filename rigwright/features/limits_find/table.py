@@ -28,8 +28,8 @@ def announce(console: Console, host: str, planned: SweepPlan) -> None:
     """Writes what a sweep will do, before the question for consent."""
     sweep = planned.sweep
     gpus = as_is(" and ".join(sweep.groups.values()))
-    minutes = planned.expected_s / 60
-    time = f"{planned.expected_s} s" if minutes < 2 else f"{minutes:.0f} min"
+    seconds = round(10 + len(sweep.points) * (planned.settle_s + planned.seconds))
+    time = f"{seconds} s" if seconds < 120 else f"{seconds / 60:.0f} min"
     what = "graphics clock" if sweep.unit == "MHz" else "power limit"
     first, last = (in_words(sweep.points[at].limits, sweep.unit) for at in (0, -1))
     points = f"{count(len(sweep.points), 'point')}, {what} {first} to {last}, about {time}"

@@ -11,9 +11,8 @@ class PowerWatchOptions(
 ):
     """Show watts, clocks, degrees and the 12 V rail of a host ten times a second, with the peaks, until Ctrl-C.
 
-    A recorder runs on the host while this command does, and nothing of it is left there. If
-    the machine goes down, its journal stays, and this command and the next `verify`
-    tell what it said last (docs/guide/recorder.md).
+    A recorder runs on the host while this command does, and nothing of it is left there. If the machine goes down, its
+    journal stays, and this command and the next `verify` tell what it said last (docs/guide/recorder.md).
 
         invoke power.watch --host servbadge
         invoke power.watch --host servbadge --seconds 60 --html power.html

@@ -47,12 +47,12 @@ def _plan(options: PowerPlanOptions) -> tuple[Plan, str]:
     price = _price(options.price_per_kwh)
     rig, limits, where, file = _of_host(options) if options.host else _of_rig(options)
     if options.supplies:
-        rig = supplied(rig, options.supplies)
+        rig = with_supplies(rig, options.supplies)
     if options.gpu_power_w:
-        rig = gpu_powered(rig, options.gpu_power_w)
+        rig = with_gpu_power(rig, options.gpu_power_w)
     base_w = _whole(options.base_load_w, "--base-load-w", "watts of the machine without its GPUs", 150)
     if base_w:
-        rig = _based(rig, base_w)
+        rig = _with_base_load(rig, base_w)
     setting = Setting(limit, clock) if limit or clock else setting_of(limits)
     rig = _complete_rig(rig, setting, options)
     if setting:
@@ -82,14 +82,14 @@ def _rig_with_answers(rig: Rig) -> Rig:
         card = catalogue.model(rig.gpus[position]).label
         field = "nvidia-smi -q -d POWER: Default Power Limit"
         question = f"How many watts may the {card} at {position} draw ({field})? "
-        rig = _until_valid(question, "--gpu-power-w", partial(gpu_powered, rig), f"{position}=")
+        rig = _until_valid(question, "--gpu-power-w", partial(with_gpu_power, rig), f"{position}=")
     if not rig.supplies:
         (number,) = missing(rig, setting_of(rig.limits))
         question = f"{rig.key} does not say {number.text}. How many, such as 1x1600 or 2x1100? "
-        rig = _until_valid(question, "--supplies", partial(supplied, rig))
+        rig = _until_valid(question, "--supplies", partial(with_supplies, rig))
     if rig.base_load_w is None:
         text = prompt.answer(f"How many watts does the rest of the machine draw? (Enter: {BASE_W} assumed) ")
-        rig = _based(rig, _whole(text, "--base-load-w", "watts", 150) or BASE_W) if text else rig
+        rig = _with_base_load(rig, _whole(text, "--base-load-w", "watts", 150) or BASE_W) if text else rig
     return rig
 
 
@@ -102,7 +102,7 @@ def _until_valid(question: str, flag: str, changed_rig: Callable[[str], Rig], pr
     raise UsageError("power.plan", "no answer", "the number, or Ctrl-C", f"{flag}, to give it without being asked")
 
 
-def gpu_powered(rig: Rig, text: str) -> Rig:
+def with_gpu_power(rig: Rig, text: str) -> Rig:
     """The rig with default power limits of its GPUs, W: `PCIE-1=180,PCIE-2=100`, or `180` for all of unknown power.
 
     Raises UsageError.
@@ -121,7 +121,7 @@ def gpu_powered(rig: Rig, text: str) -> Rig:
     return replace(rig, gpu_power_w=power_w, sources={**rig.sources, "gpu_power_w": "--gpu-power-w"})
 
 
-def _based(rig: Rig, watts: int) -> Rig:
+def _with_base_load(rig: Rig, watts: int) -> Rig:
     return replace(rig, base_load_w=watts, sources={**rig.sources, "base_load_w": "--base-load-w"})
 
 
@@ -150,7 +150,7 @@ def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, s
     variables = of_host(host, inventory.rigs)
     if variables.rig is None:
         expected = "rig: NAME, a machine of the catalogue or of rigs/ beside the inventory"
-        fix = f"write it into host_vars/{host.name}.yml; invoke init drafts one"
+        fix = f"write it into host_vars/{host.name}.yml; invoke init proposes one"
         raise InputError(host.where, f"{host.name} has no rig", expected, fix)
     limits = variables.desired.limits
     at = host.origin("limits" if limits else "rig")
@@ -164,9 +164,9 @@ def _whole(text: str, flag: str, unit: str, example: int) -> int | None:
         return None
     if text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
-    number = re.match(r"\d+", text)
-    todo = f"{flag} {number[0]}" if number and re.fullmatch(r"\d+ *[A-Za-z]+", text) else ""
-    raise UsageError(flag, f"'{text}' is no whole number", f"{unit}, without the unit, such as {example}", todo)
+    number = re.fullmatch(r"(\d+) *[A-Za-z]+", text)
+    fix = f"{flag} {number[1]}" if number else ""
+    raise UsageError(flag, f"'{text}' is no whole number", f"{unit}, without the unit, such as {example}", fix)
 
 
 def _price(text: str) -> float | None:
@@ -174,12 +174,12 @@ def _price(text: str) -> float | None:
         return None
     if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", text, re.ASCII) or not 0 < float(text) < 1000:
         point = text.replace(",", ".")
-        todo = f"--price-per-kwh {point}" if re.fullmatch(r"\d+\.\d+", point, re.ASCII) else ""
-        raise UsageError("--price-per-kwh", f"'{text}' is no price", "a number, such as 0.30", todo)
+        fix = f"--price-per-kwh {point}" if re.fullmatch(r"\d+\.\d+", point, re.ASCII) else ""
+        raise UsageError("--price-per-kwh", f"'{text}' is no price", "a number, such as 0.30", fix)
     return float(text)
 
 
-def supplied(rig: Rig, text: str) -> Rig:
+def with_supplies(rig: Rig, text: str) -> Rig:
     """The rig with other supplies: '2x1100', '1600', '2x1100+1x750'. Raises UsageError.
 
     If each entry replaces one of the rig's, it keeps the connectors and loads of that one; otherwise all share a rail.

@@ -37,16 +37,14 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
     width = min(console.width, 100) if console.is_terminal else 80
     fancy = console.is_terminal and console.encoding.startswith("utf")
 
-    def line(text: str = "", style: str = "", indent: str = "  ") -> None:
-        for row in textwrap.wrap(text, width - 1, subsequent_indent=indent + "  ", break_on_hyphens=False) or [""]:
+    def line(text: str = "", style: str = "") -> None:
+        for row in textwrap.wrap(text, width - 1, subsequent_indent="    ", break_on_hyphens=False) or [""]:
             console.print(Text(row, style=style), highlight=False, soft_wrap=True)
 
     rig = plan.rig
     line(f"{rig.key}: {rig.title}", "bold")
     line(f"{counted_of(rig)}; {' and '.join(load.circuit.name for load in plan.full.loads)}")
-    for budget in (plan.full, plan.limited):
-        if budget is None:
-            continue
+    for budget in (plan.full, plan.limited) if plan.limited else (plan.full,):
         line()
         limits = "Without limits" if str(budget.setting) == "no limits" else f"With {budget.setting} for each GPU"
         line(f"{limits}: {budget.verdict}", _STYLE[budget.verdict])
@@ -57,11 +55,8 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
                 line(f"  supply {number}: {about}: {load.verdict}", _STYLE[load.verdict])
             for label, bar, tail in picture(load, fancy, min(BAR, width - 4)):
                 drawn = Text(f"{bar:<{BAR}}", style=_COLOUR[label])
-                if width < _WIDE:
-                    rows = [Text(f"  {label:<12} {tail}"), Text("  ") + drawn]
-                else:
-                    rows = [Text(f"  {label:<12} ") + drawn + Text(f" {tail}")]
-                for row in rows:
+                narrow = [Text(f"  {label:<12} {tail}"), Text("  ") + drawn]
+                for row in narrow if width < _WIDE else [Text(f"  {label:<12} ") + drawn + Text(f" {tail}")]:
                     row.rstrip()
                     console.print(row, highlight=False, soft_wrap=True)
             for text in margins(load):
@@ -69,11 +64,9 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
             for reason in load.reasons:
                 line(f"  {reason.verdict}: {reason.text}", _STYLE[reason.verdict])
     options = [f"{option.budget.setting}: {option.budget.verdict}, costs {option.cost}" for option in plan.options]
-    for head, texts in (
-        ("What would fit", [*options, *plan.larger]),
-        ("What it costs", list(costs(plan))),
-        ("Assumed, not measured", list(plan.assumed)),
-    ):
+    fitting = [*options, *plan.larger]
+    lists = {"What would fit": fitting, "What it costs": [*costs(plan)], "Assumed, not measured": plan.assumed}
+    for head, texts in lists.items():
         if texts:
             line()
             line(head, "bold")
@@ -82,7 +75,7 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
     typed = to_type(rig, plan.best)
     if typed:
         line()
-        line(f"To type, into {file or 'inventory/host_vars/NAME.yml'}" if typed[0] == "limits:" else "To type", "bold")
+        line(f"To type, into {file or 'inventory/host_vars/NAME.yml'}", "bold")
         for text in typed:
             console.print(Text(f"    {text}"), highlight=False, soft_wrap=True)
 
@@ -141,9 +134,7 @@ def costs(plan: Plan) -> Iterator[str]:
 
 def to_type(rig: Rig, setting: Setting) -> list[str]:
     """The lines of the inventory for a setting."""
-    lines = []
-    if setting.power_limit_w is not None:
-        lines.append(f"  power_limit_w: {setting.power_limit_w}")
+    lines = [] if setting.power_limit_w is None else [f"  power_limit_w: {setting.power_limit_w}"]
     models = [catalogue.model(key) for key in dict.fromkeys(rig.models)]
     mhz = setting.graphics_mhz
     if mhz is not None:

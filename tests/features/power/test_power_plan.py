@@ -30,7 +30,7 @@ V100, RTX_3090, TI = (catalogue.model(key) for key in ("v100-sxm2-16gb", "rtx-30
 
 def _rig(name: str, supplies: str = "") -> Rig:
     rig = catalogue.rig(name, "a test")
-    return power_plan.supplied(rig, supplies) if supplies else rig
+    return power_plan.with_supplies(rig, supplies) if supplies else rig
 
 
 def _plan(name: str, supplies: str = "", price: float | None = None) -> Plan:
@@ -69,8 +69,7 @@ def test_three_supplies_carry_servbadge_without_limits() -> None:
     assert (load.margin_w, load.peak_margin_w) == (3300 - 1600, 3300 - 1800)
     (joint,) = load.joints
     assert (joint.count, joint.rated_a) == (3, 60)
-    assert joint.steady_a == pytest.approx(1600 / 12 / 3)
-    assert joint.peak_a == pytest.approx(1800 / 12 / 3)
+    assert (joint.steady_a, joint.peak_a) == pytest.approx((1600 / 12 / 3, 1800 / 12 / 3))
 
 
 def test_rig_3090() -> None:
@@ -171,7 +170,7 @@ def test_more_watts_are_never_worse(
     name: str, count: int, watts: int, more: int, limit: int | None, mhz: int | None
 ) -> None:
     def verdict(count: int, watts: int) -> int:
-        rig = power_plan.supplied(replace(_rig(name), supplies=()), f"{count}x{watts}")
+        rig = power_plan.with_supplies(replace(_rig(name), supplies=()), f"{count}x{watts}")
         return VERDICTS.index(budget(rig, circuits(rig, "a test"), Setting(limit, mhz)).verdict)
 
     assert verdict(count, watts + more) <= verdict(count, watts)
@@ -241,12 +240,6 @@ def test_a_broken_file_is_one_message(tmp_path: Path, text: str, words: str) -> 
     assert "Traceback" not in done.stderr
 
 
-def test_a_supply_without_feeds_feeds_the_rest(tmp_path: Path) -> None:
-    _file(tmp_path, "supplies: [{watts: 850, feeds: [PCIE-2]}, {watts: 1000}]", OWN)
-    on = circuits(catalogue.rig("mine", "a test", tmp_path), "a test")
-    assert [(circuit.positions, circuit.base) for circuit in on] == [(("PCIE-2",), False), (("PCIE-1",), True)]
-
-
 @pytest.mark.parametrize(
     ("text", "fix"),
     [
@@ -257,11 +250,15 @@ def test_a_supply_without_feeds_feeds_the_rest(tmp_path: Path) -> None:
 )
 def test_wrong_supplies(text: str, fix: str) -> None:
     with pytest.raises(UsageError) as caught:
-        power_plan.supplied(_rig("servbadge"), text)
+        power_plan.with_supplies(_rig("servbadge"), text)
     assert (caught.value.where, caught.value.fix) == ("--supplies", fix)
 
 
-def test_other_supplies_keep_what_they_feed() -> None:
+def test_supplies_and_their_loads(tmp_path: Path) -> None:
+    """A supply without `feeds` feeds the rest; other supplies keep the loads of those that they replace."""
+    _file(tmp_path, "supplies: [{watts: 850, feeds: [PCIE-2]}, {watts: 1000}]", OWN)
+    on = circuits(catalogue.rig("mine", "a test", tmp_path), "a test")
+    assert [(circuit.positions, circuit.base) for circuit in on] == [(("PCIE-2",), False), (("PCIE-1",), True)]
     two = _rig("rig-3090", "1200+850").supplies
     assert [(supply.watts, supply.feeds) for supply in two] == [(1200, ("PCIE-1", "PCIE-2")), (850, ("PCIE-3", "base"))]
     assert (_rig("servbadge", "2x1400").supplies[0].connectors, _rig("a100", "1600").supplies[0].shared) == (2, False)
@@ -345,11 +342,8 @@ def test_the_lacking_numbers_are_named_with_their_flags(tmp_path: Path) -> None:
         done = _invoke("--rig", rig)
         assert done.returncode == 1
         assert [text for text in texts if text not in done.stderr] == []
-
-
-def test_the_smallest_supply_that_is_named_fits_and_a_smaller_one_does_not() -> None:
-    (lacks,) = missing(_rig("desktop"), None)
-    assert lacks.flag == "--supplies 1x650"
+    (number,) = missing(_rig("desktop"), None)
+    assert number.flag == "--supplies 1x650"
     assert [_plan("desktop", f"1x{watts}").chosen.verdict for watts in (600, 650)] == ["tight", "fits"]
 
 
@@ -375,10 +369,10 @@ def test_watts_of_gpus(tmp_path: Path, text: str, message: str) -> None:
     _file(tmp_path)
     rig = catalogue.rig("mine", "a test", tmp_path)
     if not message:  # watts without a position are of every GPU of unknown power
-        assert power_plan.gpu_powered(rig, text).gpu_power_w == {"PCIE-1": 150, "PCIE-2": 150}
+        assert power_plan.with_gpu_power(rig, text).gpu_power_w == {"PCIE-1": 150, "PCIE-2": 150}
         return
     with pytest.raises(UsageError) as caught:
-        power_plan.gpu_powered(rig, text)
+        power_plan.with_gpu_power(rig, text)
     assert message in caught.value.found
 
 
