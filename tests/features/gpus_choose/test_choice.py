@@ -89,23 +89,29 @@ def test_nvswitches_join_all_gpus_on_them() -> None:
     assert (chosen.devices, chosen.joined) == (("1", "3"), "1 pair with 6 NVLinks")
 
 
-def test_gpus_in_use_and_lost_ones_are_left_out_and_named() -> None:
-    users = {"GPU-1": (Process(7, "python3"), Process(8, "python3"))}
-    chosen = choose(2, CARDS, PLACES, (), users, {BusId("0000:01:00.0"): "SXM2-1"})
-    assert chosen.left_out == ("SXM2-1 0000:01:00.0 is in use by python3 (pid 7) and 1 more",)
-    assert chosen.devices == ("1", "2")
-    with pytest.raises(HostError) as refused:
-        choose(4, CARDS, PLACES, (), users, None)
-    assert (refused.value.found[:20], "--busy" in refused.value.fix) == ("3 GPUs can be taken:", True)
-
-
-def test_gpus_with_mig_on_are_left_out_and_uuids_name_the_others() -> None:
-    """A program sees one instance of such a GPU, and CUDA numbers the others anew."""
-    chosen = choose(2, CARDS, PLACES, (), {}, None, split=["0000:01:00.0"])
-    assert (chosen.devices, chosen.left_out) == (("GPU-2", "GPU-3"), ("0000:01:00.0 has MIG on",))
-    with pytest.raises(HostError) as refused:
-        choose(4, CARDS, PLACES, (), {}, None, split=["0000:01:00.0"])
-    assert refused.value.fix == "a smaller number"
+@pytest.mark.parametrize(
+    ("users", "split", "devices", "reason", "fix"),
+    [
+        (
+            {"GPU-1": (Process(7, "python3"), Process(8, "python3"))},
+            [],
+            ("1", "2"),
+            "SXM2-1 0000:01:00.0 is in use by python3 (pid 7) and 1 more",
+            "a smaller number; or --busy, which takes GPUs in use too",
+        ),
+        # a program sees one instance of a GPU with MIG on, and CUDA numbers the others anew
+        ({}, ["0000:01:00.0"], ("GPU-2", "GPU-3"), "SXM2-1 0000:01:00.0 has MIG on", "a smaller number"),
+    ],
+)
+def test_gpus_in_use_or_with_mig_on_are_left_out_and_named(
+    users: dict[str, tuple[Process, ...]], split: list[str], devices: tuple[str, ...], reason: str, fix: str
+) -> None:
+    slots = {BusId("0000:01:00.0"): "SXM2-1"}
+    chosen = choose(2, CARDS, PLACES, (), users, slots, split=split)
+    assert (chosen.devices, chosen.left_out) == (devices, (reason,))
+    with pytest.raises(HostError) as caught:
+        choose(4, CARDS, PLACES, (), users, slots, split=split)
+    assert (caught.value.found, caught.value.fix) == (f"3 GPUs can be taken: {reason}", fix)
 
 
 def test_the_environment_variables() -> None:

@@ -22,7 +22,7 @@ def inventory(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"host": "gpu"}, "2 hosts: one, two"),
         ({"host": "one", "seconds": "0"}, "'0' is no number of seconds"),
@@ -33,11 +33,11 @@ def inventory(tmp_path: Path) -> str:
     ],
 )
 def test_a_mistake_is_named_before_anything_is_connected(
-    inventory: str, given: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+    inventory: str, options: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command("power.watch", inventory=inventory, **given) == 1
+    assert run_command("power.watch", inventory=inventory, **options) == 1
     shown = capsys.readouterr()
-    assert said in " ".join((shown.out + shown.err).split())
+    assert message in " ".join((shown.out + shown.err).split())
 
 
 def test_a_host_whose_driver_shows_no_gpu_is_an_error() -> None:

@@ -1,4 +1,4 @@
-"""The text of power.watch: on a terminal of 80 and of 120 columns, one line per call elsewhere, the peaks at the end."""
+"""The text of power.watch: on a terminal of 80 and of 120 columns, in a file, and the peaks at the end."""
 
 from __future__ import annotations
 
