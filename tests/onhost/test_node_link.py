@@ -61,7 +61,7 @@ def test_both_directions_are_counted_by_the_receiver(running: ExitStack) -> None
     both = [_start(running, role, port, *words) for role in ("connect", "listen")]
     connects, listens = map(_end, both)
     assert (connects.stage, listens.stage, connects.error, listens.error) == ("done", "done", None, None)
-    link = node_links.joined(Meeting(A, B, "r1"), listens, connects)
+    link = node_links.link_of_ends(Meeting(A, B, "r1"), listens, connects)
     assert listens.received
     assert connects.received
     assert (link.a_to_b_gbit_s, link.b_to_a_gbit_s) == (connects.received.gbit_s, listens.received.gbit_s)
@@ -88,7 +88,7 @@ def test_a_port_that_is_taken_is_named_first(running: ExitStack) -> None:
         listens = _end(_start(running, "listen", port))
         connects = _end(_start(running, "connect", port, "--timeout-s", "0.5"))
     assert (listens.stage, listens.error) == ("start", "the port is in use by another program")
-    link = node_links.joined(Meeting(A, B, "r1"), listens, connects)
+    link = node_links.link_of_ends(Meeting(A, B, "r1"), listens, connects)
     assert (link.at, link.error) == ("a", "the port is in use by another program")
 
 
@@ -96,7 +96,7 @@ def test_a_node_that_does_not_listen(running: ExitStack) -> None:
     found = _end(_start(running, "connect", _free_port(), "--connect-s", "0.3"))
     assert found.error == "refused: nothing listens there, or a firewall rejects it"
     assert (found.received, found.rtt_us) == (None, None)
-    link = node_links.joined(Meeting(A, B, "r1"), None, found)
+    link = node_links.link_of_ends(Meeting(A, B, "r1"), None, found)
     assert (link.at, link.error) == ("a", "its measurement did not end")
 
 
@@ -116,9 +116,9 @@ def test_bytes_that_went_over_another_interface() -> None:
     end = LinkEnd(1, "listen", "10.0.0.1", "10.0.0.2", 29400, 4, "done", None, None, {"eno1": 9_000_000}, None)
     node = Node("a", "10.0.0.1", "ens1", 10000, "")
     other = Node("b", "10.0.0.2", "ens1", 10000, "")
-    assert node_links.joined(Meeting(node, other, "r"), end, end).past_a == ("eno1",)
+    assert node_links.link_of_ends(Meeting(node, other, "r"), end, end).past_a == ("eno1",)
     bridged = LinkEnd(1, "listen", "", "", 29400, 4, "done", None, None, {"ens1": 9_000_000, "br0": 9_000_000}, None)
-    assert node_links.joined(Meeting(node, other, "r"), bridged, bridged).past_a == ()
+    assert node_links.link_of_ends(Meeting(node, other, "r"), bridged, bridged).past_a == ()
 
 
 def test_errors_have_words() -> None:

@@ -45,8 +45,7 @@ class Where(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """A bad finding or an error, with all hosts that have it. `steps`: those of the fix, of a problem that has
-    several."""
+    """A bad finding or an error, with all hosts that have it. `steps`: of the fix if it has several."""
 
     verdict: str
     check: str
@@ -72,8 +71,7 @@ class Changed(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """An end of life, with all hosts that it concerns. `verdict` as of a finding; `left`: the time from now, in
-    words."""
+    """An end of life, with all its hosts. `verdict` as of a finding; `left`: the time from now, in words."""
 
     verdict: str
     name: str
@@ -88,16 +86,12 @@ Item = TypeVar("Item", Problem, Changed, Ending)
 
 
 def problems(hosts: Sequence[HostView]) -> list[Problem]:
-    """The problems of all hosts: hosts that do not answer, lost hardware, failures, drift, then warnings; of each those
-    of most hosts first."""
+    """The problems of all hosts: no answer, lost hardware, failures, drift, then warnings; those of most hosts first."""
 
     def rank(problem: Problem) -> tuple[int, int, int]:
         order = _FIRST.index(problem.check) if problem.check in _FIRST else len(_FIRST)
-        return (
-            min(order, len(_FIRST)),
-            VERDICTS.index(problem.verdict) + (problem.check in DRIFT.values()),
-            -len(problem.hosts),
-        )
+        drifts = problem.check in DRIFT.values()
+        return order, VERDICTS.index(problem.verdict) + drifts, -len(problem.hosts)
 
     return sorted(by_cause(_grouped(hosts, _problems)), key=rank)
 
@@ -110,9 +104,8 @@ def by_cause(found: Sequence[Problem]) -> list[Problem]:
         name = one.hosts[0].name if len(one.hosts) == 1 else ""
         why = "" if one.fix or one.steps else one.cause
         texts = (one.title, why, one.fix, *map(str, one.steps), one.seen if one.check in _REASONS else "")
-        alike.setdefault((one.verdict, one.check, one.source, *(cause_of(text, name) for text in texts)), []).append(
-            one
-        )
+        key = (one.verdict, one.check, one.source, *(cause_of(text, name) for text in texts))
+        alike.setdefault(key, []).append(one)
     return [_merged(same) if len(same) > 1 else same[0] for same in alike.values()]
 
 
@@ -132,7 +125,7 @@ def _merged(same: Sequence[Problem]) -> Problem:
         expected=variants(one.expected for one in of_hosts),
         cause=common([one.cause for one in of_hosts]),
         fix=first.fix if len(fixes) == 1 else cause_fix(first),
-        hosts=tuple(Where(*host, ", ".join(dict.fromkeys(filter(None, places)))) for host, places in hosts.items()),
+        hosts=_wheres(hosts),
     )
 
 
@@ -165,11 +158,11 @@ def _grouped(hosts: Sequence[HostView], items_of: Callable[[HostView], Iterable[
     for host in hosts:
         for item, place in items_of(host):
             places.setdefault(item, {}).setdefault((host.name, host.anchor), []).append(place)
+    return [replace(item, hosts=_wheres(by_host)) for item, by_host in places.items()]
 
-    def where(by_host: dict[tuple[str, str], list[str]]) -> tuple[Where, ...]:
-        return tuple(Where(*host, ", ".join(dict.fromkeys(filter(None, on)))) for host, on in by_host.items())
 
-    return [replace(item, hosts=where(by_host)) for item, by_host in places.items()]
+def _wheres(by_host: Mapping[tuple[str, str], list[str]]) -> tuple[Where, ...]:
+    return tuple(Where(*host, ", ".join(dict.fromkeys(filter(None, places)))) for host, places in by_host.items())
 
 
 def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
@@ -209,14 +202,12 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
 
 
 def _follows(host: HostView, finding: Mapping[str, Any]) -> bool:
-    """Whether a difference is a consequence of a problem that the host has: it has the same cause, or misses a lost
-    GPU."""
+    """Whether a difference has the same cause as a problem of the host, or misses a lost GPU."""
     causes = {found.cause for problem in host.problems if not problem.drift for found in problem.findings} - {""}
     lost = [gpu["bus_id"] for gpu in host.data["machine"]["gpus"] if gpu["lost"]]
     missed = finding["check"] == "fleet.gpus" and finding["seen"] == "missing"
-    return finding["cause"] in causes or (
-        missed and bool(causes) and any(bus_id in finding["subject"] for bus_id in lost)
-    )
+    same_gpu = missed and bool(causes) and any(bus_id in finding["subject"] for bus_id in lost)
+    return finding["cause"] in causes or same_gpu
 
 
 def never_provisioned(host: HostView) -> bool:
@@ -245,7 +236,7 @@ def _changes(host: HostView) -> Iterator[tuple[Changed, str]]:
 def _endings(host: HostView) -> Iterator[tuple[Ending, str]]:
     for end in host.data["fleet"]["ends"]:
         verdict = {"ended": "fail", "soon": "warn"}.get(end["state"], "info")
-        yield Ending(verdict, end["name"], end["date"] or "", left(end["days"]), end["words"], end["source"]), ""
+        yield Ending(verdict, end["name"], end["date"] or "", time_left(end["days"]), end["words"], end["source"]), ""
 
 
 def positions(host: HostView) -> set[str]:
@@ -263,7 +254,7 @@ def split(subject: str, names: set[str]) -> tuple[str, str]:
     return title.rstrip(":"), " ".join(places)
 
 
-def left(days: int | None) -> str:
+def time_left(days: int | None) -> str:
     """`today`, `in 35 days`, `in 1.7 years`, `144 days ago`; "" without a date."""
     if days is None:
         return ""

@@ -59,8 +59,7 @@ def _report(jobs: list[HostJob], _text: Any) -> None:
 
 
 def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | None = None) -> None:
-    """Compares hosts that were looked at with their past and each other, completes their reports, and writes the
-    text."""
+    """Compares hosts with their past and with each other, completes their reports, and writes the text."""
     ids = RecordedIds(jobs)
     fleet_check.compare([job for job in jobs if job.report.error is None], since, text, ids)
     _over_time(jobs, text, ids)
@@ -76,15 +75,13 @@ def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | 
 
 
 def _look(job: HostJob) -> Iterator[HostResult]:
-    """Plans the steps, runs the checks that need no test, and reads all facts that are compared or shown, in one round
-    trip."""
+    """Plans the steps, runs the checks that need no test, and reads all compared and shown facts in one round trip."""
     job.run.prefetch(fleet_check.FACTS)
     yield from actions.verify_host(job, describe=True)
 
 
 def _over_time(jobs: Sequence[HostJob], text: Any, ids: RecordedIds) -> None:
-    """Merges into every report what changed since the report before, what reaches its end of life, and the temperature
-    over time."""
+    """Merges into every report the changes since the report before, the ends of life, and earlier readings."""
     today = datetime.date.today()
     comparisons: dict[str, dict[str, Any]] = {}
     for job in jobs:
@@ -121,26 +118,24 @@ def _add_past(
             comparison |= {"since": before["ended"].isoformat(), "run": before["run"], "was": before["status"]}
         if id and before and job.report.error is None:
             machines[name] = fleet_check.machine_of(job, fleet_check.as_of(past, job, id, before["ended"]))
-            comparison |= turned(before["findings"], job.report.findings)
+            comparison |= finding_changes(before["findings"], job.report.findings)
             comparison["became"] = [
                 {"subject": change.subject, "before": change.before, "after": change.after, "run": change.run}
                 for change in past.made(id, before["ended"])
             ]
     of_gpus = drift.placed(list(machines.values()), fleet_check.seen_last(past))
     for name, machine in machines.items():
-        comparisons[name]["became"] += became(machine, of_gpus.get(name, ()))
+        comparisons[name]["became"] += fact_changes(machine, of_gpus.get(name, ()))
 
 
-def became(now: Machine, of_gpus: Sequence[Finding]) -> list[dict[str, str]]:
-    """The facts of a machine that differ from those at the last report, and the findings about GPUs that came or
-    went."""
+def fact_changes(now: Machine, of_gpus: Sequence[Finding]) -> list[dict[str, str]]:
+    """The facts of a machine that differ from the last report, and the findings about GPUs that came or went."""
     findings = (*drift.past(now), *of_gpus)
     return [{"subject": each.subject, "before": each.expected, "after": each.seen, "run": ""} for each in findings]
 
 
-def turned(before: Sequence[Mapping[str, str]], now: Sequence[Finding]) -> dict[str, list[dict[str, str]]]:
-    """`new`: findings that the last report did not have; `gone`: findings that only the last report had. Values are
-    ignored."""
+def finding_changes(before: Sequence[Mapping[str, str]], now: Sequence[Finding]) -> dict[str, list[dict[str, str]]]:
+    """`new`: findings that the last report did not have; `gone`: those that only it had. Values are ignored."""
 
     def bad(findings: Sequence[Mapping[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
         return {

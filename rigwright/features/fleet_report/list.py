@@ -79,7 +79,7 @@ def _row(machine: Machine, problems: int) -> Row:
     return Row(machine, str(machine.host.data["machine"]["driver"] or ""), hottest, power, problems)
 
 
-def made(
+def machine_list(
     rows: Sequence[Row],
     problems: Sequence[Problem],
     changes: Sequence[Changed],
@@ -108,6 +108,7 @@ def made(
         for where in problem.hosts:
             titles.setdefault(where.name, []).append(f"{problem.check} {problem.title}")
     place = {row.machine.host.name: number for number, row in enumerate(rows)}
+    cards = [card(row.machine) for row in rows]
     data = {
         "values": list(zip(*columns, strict=True)),
         "words": [visible(_words(row, titles.get(row.machine.host.name, ()))) for row in rows],
@@ -118,10 +119,7 @@ def made(
             for letter, entries in lists.items()
             for number, entry in enumerate(entries)
         },
-        "packs": [
-            _packed([card(row.machine) for row in rows[start : start + PER_PACK]])
-            for start in range(0, len(rows), PER_PACK)
-        ],
+        "packs": [_packed(cards[start : start + PER_PACK]) for start in range(0, len(cards), PER_PACK)],
         "per": PER_PACK,
     }
     script = (shipped_files.folder("templates") / "report" / "fleet_list.js").read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from rigwright.engine.report import BAD
 from rigwright.features.fleet_report import attention as fleet_attention, list as fleet_list, tiles as fleet_tiles
 from rigwright.features.fleet_report.attention import Changed, Ending, Problem
 from rigwright.features.fleet_report.sparkline import Trend, spread, total
+from rigwright.features.fleet_report.speed_table import day
 from rigwright.features.fleet_report.tiles import Machine
 from rigwright.features.stress import speed_rank
 from rigwright.features.stress.speed_rank import Entry, RankedMachine
@@ -38,15 +39,8 @@ LONG = 6
 """With more problems than this, the changes are beside them instead of below them."""
 
 LABELS = (
-    "as expected",
-    "unreachable",
-    "with a lost GPU",
-    "in error",
-    "failing",
-    "drifting",
-    "with warnings",
-    "never provisioned",
-)
+    "as expected", "unreachable", "with a lost GPU", "in error", "failing", "drifting", "with warnings", "never provisioned",
+)  # fmt: skip
 """The states of machines in the order of the summary."""
 STATES = ("pass", "warn", "fail", "unknown")
 
@@ -81,12 +75,8 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     if len(machines) > CARDS:
         card = environment().get_template("fleet_machine.html.j2")
         rows = fleet_list.sorted_rows(machines, problems)
-        shared["list"] = fleet_list.made(
-            rows,
-            problems,
-            changes,
-            endings,
-            lambda machine: card.render(shared, machine=machine, list=True),
+        shared["list"] = fleet_list.machine_list(
+            rows, problems, changes, endings, lambda machine: card.render(shared, machine=machine, list=True)
         )
     return environment().get_template("fleet.html.j2").render(
         shared,
@@ -121,11 +111,6 @@ def speeds(hosts: Sequence[HostView]) -> Speeds:
     return Speeds(tuple(speed_rank.machines(ranked)), tuple(speed_rank.entries(ranked)), tuple(unknown), tuple(none))
 
 
-def day(at: str) -> str:
-    """The day of a time (ISO 8601), in this machine's time zone."""
-    return f"{datetime.datetime.fromisoformat(at).astimezone():%Y-%m-%d}"
-
-
 def span(seconds: float) -> str:
     """The length of a plot in words: `40 min`, `5 hours`, `7 days`."""
     for unit, length in (("day", 86400), ("hour", 3600)):
@@ -145,10 +130,8 @@ def by_group(machines: Sequence[Machine]) -> list[Machine]:
 def summary(machines: Sequence[Machine]) -> str:
     """`6 machines: 4 as expected, 1 unreachable, 1 drifting`."""
     count = Counter(machine.label for machine in machines)
-    order = {label: place for place, label in enumerate(LABELS)}
-    words = ", ".join(
-        f"{count[label]} {label}" for label in sorted(count, key=lambda label: order.get(label, len(order)))
-    )
+    labels = [*(label for label in LABELS if label in count), *(label for label in count if label not in LABELS)]
+    words = ", ".join(f"{count[label]} {label}" for label in labels)
     return f"{plural(len(machines), 'machine')}: {words}" if machines else "no machine"
 
 

@@ -67,24 +67,21 @@ def spread(machines: Machines, begin: float, end: float, limit: float | None = N
     columns = _columns(machines, begin, end)
     low = [min(column) if column else None for column in columns]
     high = [max(column) if column else None for column in columns]
-    return _drawn(low, high, _several(machines), limit, None)
+    return _drawn(machines, low, high, limit, None)
 
 
 def total(machines: Machines, begin: float, end: float, limit: float | None = None) -> Trend | None:
     """The sum of all values, above zero; None with fewer than two times."""
     sums = [sum(column) if column else None for column in _columns(machines, begin, end)]
-    return _drawn([None if value is None else 0.0 for value in sums], sums, _several(machines), limit, 0.0)
-
-
-def _several(machines: Machines) -> bool:
-    return len({round(at) for gpus in machines for series in gpus for at, _ in series}) > 1
+    return _drawn(machines, [None if value is None else 0.0 for value in sums], sums, limit, 0.0)
 
 
 def _drawn(
-    low: Sequence[float | None], high: Sequence[float | None], several: bool, limit: float | None, floor: float | None
-) -> Trend | None:
+    machines: Machines, low: Sequence[float | None], high: Sequence[float | None], limit: float | None, floor: float | None
+) -> Trend | None:  # fmt: skip
     known = [number for number, value in enumerate(high) if value is not None]
-    if not several or not known:
+    times = {round(at) for gpus in machines for series in gpus for at, _ in series}
+    if len(times) < 2 or not known:
         return None
     values = [value for value in (*low, *high) if value is not None]
     if floor is None:  # tens, at least 20 apart

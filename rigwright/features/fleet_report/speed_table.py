@@ -24,8 +24,7 @@ SHOWN = 8
 
 
 def show(console: Console, reports: Sequence[HostReport]) -> None:
-    """Writes the machines and the slowest GPUs by their share of the model's figure, and of which machines no speed is
-    known."""
+    """Writes the machines and slowest GPUs by their share of the model's figure, and the machines without a speed."""
     measured = {report.host.name: gpus for report in reports if (gpus := report.last(MeasuredGpus).gpus)}
     ranked = speed_rank.gpus(measured)
     if ranked:
@@ -38,10 +37,9 @@ def show(console: Console, reports: Sequence[HostReport]) -> None:
     if without:
         names = folded(without).replace(", ", ",")
         hosts = as_is(shlex.quote(names)) if len(names) <= LONGEST_NAMES else "NAMES"
-        of = f"{count(len(without), 'machine')}" if measured else "any machine"
-        hanging(
-            console, as_typed(f"no speed under full load is known of {of}: invoke stress --host {hosts} measures it")
-        )
+        of = count(len(without), "machine") if measured else "any machine"
+        words = f"no speed under full load is known of {of}: invoke stress --host {hosts} measures it"
+        hanging(console, as_typed(words))
 
 
 def unmeasured(reports: Sequence[HostReport]) -> list[str]:
@@ -54,7 +52,7 @@ def unmeasured(reports: Sequence[HostReport]) -> list[str]:
     ]
 
 
-def on_day(at: str) -> str:
+def day(at: str) -> str:
     """The day of a time (ISO 8601), in this machine's time zone."""
     return f"{datetime.datetime.fromisoformat(at).astimezone():%Y-%m-%d}"
 
@@ -62,7 +60,7 @@ def on_day(at: str) -> str:
 def _machines(console: Console, machines: Sequence[speed_rank.RankedMachine]) -> None:
     table = with_columns("machine", "slowest GPU", "mean", "GPUs", "measured")
     for one in machines[:SHOWN]:
-        table.add_row(as_is(one.host), f"{one.slowest:.0%}", f"{one.mean:.0%}", str(one.gpus), on_day(one.at))
+        table.add_row(as_is(one.host), f"{one.slowest:.0%}", f"{one.mean:.0%}", str(one.gpus), day(one.at))
     write(console, table)
     _more(console, len(machines) - SHOWN, "machine")
 

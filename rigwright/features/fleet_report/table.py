@@ -15,8 +15,7 @@ from rigwright.report.wrapping import hanging
 
 
 def over_time(console: Console, reports: Sequence[HostReport]) -> None:
-    """Writes a line that counts the differences from the last report, and one for each end of life that is past or
-    near."""
+    """Writes a line with the number of changes since the last report, and one for each past or near end of life."""
     known = [past for report in reports if (past := report.last(ComparisonResult).fleet) and past["since"]]
     if known:
         became, new, gone = (sum(len(host[key]) for host in known) for key in ("became", "new", "gone"))

@@ -32,8 +32,7 @@ from rigwright.history import History
 
 
 def _torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
-    """The fact of the torch that trains on the host; None where the inventory has no `training` and --python is not
-    given."""
+    """The fact of the torch that trains on the host; None without `training` in the inventory and without --python."""
     training = job.bound.desired.of_features.get("training")
     if options.python:
         return facts.torch(options.python, "")
@@ -41,8 +40,8 @@ def _torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
 
 
 def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[HostResult]:
-    """Reads the network of a node, its GPUs and its torch. Raises HostError where it cannot train now; with
-    `links_only` it need not."""
+    """Reads the network of a node, and without `links_only` its GPUs and its torch. Raises HostError if it cannot train
+    now."""
     from rigwright.features.training_smoke import run as engine
 
     torch = None if links_only else _torch_fact(job, options)
@@ -59,34 +58,33 @@ def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[Host
 
 
 def traits(job: HostJob, options: SmokeOptions, links_only: bool) -> dict[str, str]:
-    """In what nodes of one training are alike: driver, GPUs, torch, NCCL, Python."""
+    """The versions and GPUs that must be equal on all nodes of a training, by their names."""
     store = job.run.store
-    found = {"driver": store(driver.loaded_version)}
+    by_name = {"driver": store(driver.loaded_version)}
     if links_only:
-        return found
+        return by_name
     names = [one.name for one in store(gpu.gpus)]
-    found["GPUs"] = " and ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
+    by_name["GPUs"] = " and ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
     if fact := _torch_fact(job, options):
         torch = store(fact)
-        found.update({"torch": torch.torch, "CUDA of torch": torch.cuda, "NCCL of torch": torch.nccl})
-    return found
+        by_name.update({"torch": torch.torch, "CUDA of torch": torch.cuda, "NCCL of torch": torch.nccl})
+    return by_name
 
 
-def chosen(jobs: Sequence[HostJob]) -> tuple[Node, ...]:
+def choose_nodes(jobs: Sequence[HostJob]) -> tuple[Node, ...]:
     """The nodes with their interfaces and adapters. Raises HostError."""
-    seen = []
+    networks = []
     for job in jobs:
         store, wanted = job.run.store, job.bound.desired.of_features.get("nodes") or Nodes()
         origin = job.host.origin("nodes") if job.bound.desired.of_features.get("nodes") else ""
         has = store(network.network), store(network.hcas)
-        seen.append(NodeNetwork(job.host.name, job.host.address, *has, wanted, origin))
-    ports = {one.name: one.wanted.port for one in seen}
+        networks.append(NodeNetwork(job.host.name, job.host.address, *has, wanted, origin))
+    ports = {node.name: node.wanted.port for node in networks}
     if len(set(ports.values())) > 1:
         found = ", ".join(f"{name} {port}" for name, port in ports.items())
-        raise HostError(
-            "nodes.port", f"the nodes have different ports: {found}", "one port", "nodes: {port: 29400}, for the group"
-        )
-    made = choice.choose(seen)
+        fix = "nodes: {port: 29400}, for the group"
+        raise HostError("nodes.port", f"the nodes have different ports: {found}", "one port", fix)
+    made = choice.choose(networks)
     return tuple(
         replace(node, port=ports[node.name], firewalls=_firewalls(job)) for node, job in zip(made, jobs, strict=True)
     )
@@ -98,8 +96,8 @@ def _firewalls(job: HostJob) -> tuple[str, ...]:
 
 
 def links(jobs: Sequence[HostJob], nodes: Sequence[Node]) -> tuple[Link, ...]:
-    """The links between all nodes, measured in rounds of pairs that share no node. A host that an error stops is in no
-    further round."""
+    """Measures the links between all nodes in rounds of pairs that share no node. A host with an error is left out of
+    later rounds."""
     by_name, node_of = {job.host.name: job for job in jobs}, {node.name: node for node in nodes}
     made: list[Link] = []
     all_rounds = choice.rounds([node.name for node in nodes])
@@ -110,7 +108,7 @@ def links(jobs: Sequence[HostJob], nodes: Sequence[Node]) -> tuple[Link, ...]:
         ends: dict[str, LinkEnd] = {}
         action = partial(_link, meetings=of_host, ends=ends)
         pool.run_hosts([by_name[name] for name in of_host], action, activity=f"links {number}/{len(all_rounds)}")
-        made += [node_links.joined(one, ends.get(one.a.name), ends.get(one.b.name)) for one in meetings]
+        made += [node_links.link_of_ends(one, ends.get(one.a.name), ends.get(one.b.name)) for one in meetings]
     return tuple(made)
 
 
@@ -120,8 +118,7 @@ def _link(job: HostJob, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd
 
 
 def train(jobs: Sequence[HostJob], measured: NodesMeasured, options: SmokeOptions) -> NodesMeasured:
-    """What the nodes found in a training over all of them, beside the links. Where a link or a host failed nothing is
-    trained, for a reason that is said."""
+    """Trains on all nodes; returns `measured` with the results, or with the reason if a link or a host failed before."""
     by_name = {job.host.name: job for job in jobs}
     if wrong := [job.host.name for job in jobs if job.report.error is not None]:
         return replace(measured, untrained=f"not trained: {host_ranges.folded(wrong)} failed before")
@@ -140,12 +137,12 @@ def _train(
     own = not options.python and training is not None
     python = f"{training.path}/bin/python" if own and training else options.python
     user = training.owner if own and training else ""
-    found[job.host.name] = node_training.trained(job.run, where, options.seconds, python, user)
+    found[job.host.name] = node_training.train(job.run, where, options.seconds, python, user)
     return iter(())
 
 
-def recorded(past: History, machine: int | None) -> tuple[DatedLink, ...]:
-    """The figures of earlier measurements of a machine's links; () for a new one. Raises HistoryError."""
+def earlier_links(past: History, machine: int | None) -> tuple[DatedLink, ...]:
+    """The figures of earlier measurements of a machine's links; () for a new machine. Raises HistoryError."""
     found: list[DatedLink] = []
     for one in past.every(machine, facts.links.name):
         try:

@@ -58,17 +58,14 @@ class Slow(Struct, frozen=True):
 
 
 def _rate(measured: NodesMeasured, link: Link, value: float | None) -> float:
-    """A rate, no higher than that of the slower port: what is measured above it is chance."""
+    """A measured rate, at most the rate of the slower port."""
     port = _slower_port(measured, link)
     return min(value or 0.0, port / 1000) if port else value or 0.0
 
 
 def slow_nodes(measured: NodesMeasured) -> dict[str, Slow]:
-    """By name the nodes that send, or receive, over no link at SLOW of the rate of the fastest link between other
-    nodes.
-
-    A node whose links all failed is not slow. With two nodes none is: their link does not say which end it is.
-    """
+    """By name the nodes that send or receive on all links at less than SLOW of the fastest link between other nodes. A
+    node whose links all failed is not slow. Of two nodes neither is slow: their link does not show which end it is."""
     links = [link for link in measured.links if not link.error]
     found = {}
     for node in measured.nodes:
@@ -84,7 +81,7 @@ def slow_nodes(measured: NodesMeasured) -> dict[str, Slow]:
 
 
 def slow_links(measured: NodesMeasured) -> tuple[Link, ...]:
-    """The links that are slow although neither of their nodes is: both nodes have another one that is faster."""
+    """The slow links between two nodes that are not slow: both nodes have another link that is faster."""
     slow = slow_nodes(measured)
     rates = {link: _rate(measured, link, link.slower_gbit_s) for link in measured.links if not link.error}
 
@@ -120,8 +117,9 @@ def interface(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> I
 def adapters(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:
     """Says which InfiniBand or RoCE ports NCCL uses, and why; ports have a link, as fast as those of the other
     nodes."""
+    title = "InfiniBand and RoCE"
     if nodes_measured is None:
-        yield Finding("InfiniBand and RoCE", "info", ONLY_NODES)
+        yield Finding(title, "info", ONLY_NODES)
         return
     ports, own = facts(network.hcas), nodes_measured.node(nodes_measured.own)
     seen = f"{', '.join(own.hcas)}: {own.hca_why}" if own.hcas else own.hca_why
@@ -129,28 +127,20 @@ def adapters(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> It
     if own.hca_gbit_s is not None and own.hca_gbit_s < fastest:
         names = host_ranges.folded(node.name for node in nodes_measured.nodes if node.hca_gbit_s == fastest)
         rates = ", ".join(f"{port.name} {port.rate}" for port in ports if port.name in own.hcas and port.rate)
-        yield Finding(
-            "InfiniBand and RoCE",
-            "warn",
-            f"{seen}; {rates}" if rates else seen,
-            f"{fastest:g} Gb/s, as on {names}",
-            "a damaged or dirty cable, or a port of the switch that is set to a lower rate",
-            "ibstat and iblinkinfo; another cable; mlxlink -d ADAPTER -c shows why a lane is missing",
-            "peers",
-        )
+        seen += f"; {rates}" if rates else ""
+        cause = "a damaged or dirty cable, or a port of the switch that is set to a lower rate"
+        fix = "ibstat and iblinkinfo; another cable; mlxlink -d ADAPTER -c shows why a lane is missing"
+        yield Finding(title, "warn", seen, f"{fastest:g} Gb/s, as on {names}", cause, fix, "peers")
         return
     down = [port for port in ports if not port.active]
     if down and not own.hcas and own.hca_why.startswith("TCP: ") and "nodes.hca is none" not in own.hca_why:
         named = ", ".join(f"{port.name} {port.state} ({port.physical})" for port in down[:6])
-        cause = "no cable, a port of the switch that is off" + (
-            ", or no subnet manager" if any(port.link_layer == "InfiniBand" for port in down) else ""
-        )
+        cause = "no cable, a port of the switch that is off"
+        cause += ", or no subnet manager" if any(port.link_layer == "InfiniBand" for port in down) else ""
         fix = "ibstat; plug in the cable; on one node or the switch of an InfiniBand network: systemctl start opensm"
-        yield Finding(
-            "InfiniBand and RoCE", "warn", f"{named}; NCCL takes TCP on all nodes", "ACTIVE (LinkUp)", cause, fix
-        )
+        yield Finding(title, "warn", f"{named}; NCCL takes TCP on all nodes", "ACTIVE (LinkUp)", cause, fix)
         return
-    yield Finding("InfiniBand and RoCE", "pass" if own.hcas else "info", seen)
+    yield Finding(title, "pass" if own.hcas else "info", seen)
 
 
 @check(follows=(interface,))
@@ -202,49 +192,30 @@ def _slow_node(own: Node, slow: Slow) -> Finding:
         "another cable or port of the switch; then the same command again"
     )
     cause = "its cable, its port, the port of the switch, or a limit of its traffic"
-    return Finding(
-        f"links of {own.name}",
-        "fail",
-        seen,
-        f"{gbit(slow.others_gbit_s)}, as between the other nodes",
-        cause,
-        fix,
-        "peers",
-    )
+    expected = f"{gbit(slow.others_gbit_s)}, as between the other nodes"
+    return Finding(f"links of {own.name}", "fail", seen, expected, cause, fix, "peers")
 
 
 def _broken(measured: NodesMeasured, link: Link) -> Finding | None:
     if not link.error:
         return None
-    listens, asks = measured.node(link.a), measured.node(link.b)
+    title, listens, connects = f"link to {link.other(measured.own)}", measured.node(link.a), measured.node(link.b)
     if link.error == GONE:
-        return Finding(
-            f"link to {link.other(measured.own)}",
-            "fail",
-            f"the measurement on {link.at} did not end",
-            "a measurement on both nodes",
-            f"{link.at} went away, or its measurement failed: see what is said of it",
-            f"invoke verify --host {link.at}; then the same command again",
-        )
-    rule = f"sudo ufw allow from {asks.address}, on {listens.name}" if "ufw" in listens.firewalls else ""
-    rule = (
-        rule
-        or f"allow all TCP from {asks.address} on {listens.name}: NCCL and torchrun take more ports than {listens.port}"
-    )
-    active = f"; active on {listens.name}: {', '.join(listens.firewalls)}" if listens.firewalls else ""
-    fix = (
-        f"ss -ltnp 'sport = :{listens.port}', on {listens.name}; or nodes: {{port: ...}} on all nodes"
-        if "in use" in link.error
-        else rule
-    )
-    return Finding(
-        f"link to {link.other(measured.own)}",
-        "fail",
-        f"{link.at or asks.name}: {listens.address} port {listens.port} of {listens.name}: {link.error}{active}",
-        "a connection",
-        "another program on the port" if "in use" in link.error else "a firewall, or a cable",
-        fix,
-    )
+        seen, expected = f"the measurement on {link.at} did not end", "a measurement on both nodes"
+        cause = f"{link.at} went away, or its measurement failed: see what is said of it"
+        fix = f"invoke verify --host {link.at}; then the same command again"
+        return Finding(title, "fail", seen, expected, cause, fix)
+    if "in use" in link.error:
+        cause = "another program on the port"
+        fix = f"ss -ltnp 'sport = :{listens.port}', on {listens.name}; or nodes: {{port: ...}} on all nodes"
+    elif "ufw" in listens.firewalls:
+        cause, fix = "a firewall, or a cable", f"sudo ufw allow from {connects.address}, on {listens.name}"
+    else:
+        cause = "a firewall, or a cable"
+        fix = f"allow all TCP from {connects.address} on {listens.name}: NCCL and torchrun take more ports than {listens.port}"
+    seen = f"{link.at or connects.name}: {listens.address} port {listens.port} of {listens.name}: {link.error}"
+    seen += f"; active on {listens.name}: {', '.join(listens.firewalls)}" if listens.firewalls else ""
+    return Finding(title, "fail", seen, "a connection", cause, fix)
 
 
 def _elsewhere(own: Node, link: Link) -> Finding | None:
@@ -262,11 +233,8 @@ def _because(own: Node, link: Link, slow: Mapping[str, Slow]) -> Finding | None:
     names = [name for name in (link.a, link.b) if name in slow]
     if not names:
         return None
-    why = (
-        f"slow because {names[0] if names != [own.name] else 'this node'} is"
-        if len(names) == 1
-        else "both nodes are slow"
-    )
+    node = "this node" if names == [own.name] else names[0]
+    why = f"slow because {node} is" if len(names) == 1 else "both nodes are slow"
     return Finding(_title(own, link), "info", f"{_figures(own, link)}: {why}")
 
 
@@ -301,19 +269,12 @@ def _past(measured: NodesMeasured, own: Node, link: Link) -> Finding | None:
         seen = f"{_figures(own, link)}; {gbit(before)} on {best.at[:10]}, the best of {count(len(same), 'earlier run')}"
         return Finding(_title(own, link), "pass", seen)
     fix = f"ip -s link show {own.interface}, on both nodes; then the same command again while the nodes are idle"
-    return Finding(
-        _title(own, link),
-        "warn",
-        _figures(own, link),
-        f"{gbit(before)}, as on {best.at[:10]}",
-        "a link that became slower",
-        fix,
-        "past",
-    )
+    expected = f"{gbit(before)}, as on {best.at[:10]}"
+    return Finding(_title(own, link), "warn", _figures(own, link), expected, "a link that became slower", fix, "past")
 
 
 def _slower_port(measured: NodesMeasured, link: Link) -> int | None:
-    """The rate of the slower port of a link, megabits a second; None where one is unknown."""
+    """The rate of the slower port of a link, megabits a second; None if one of them is unknown."""
     ports = [node.speed_mbit for node in measured.nodes if link.joins(node.name)]
     known = [mbit for mbit in ports if mbit is not None]
     return min(known) if len(known) == len(ports) else None
@@ -322,12 +283,10 @@ def _slower_port(measured: NodesMeasured, link: Link) -> int | None:
 # --- the training
 
 
-def _without(measured: NodesMeasured | None, title: str) -> Finding | None:
-    """The finding for a run without a training of this node; None for one with it."""
+def _without(measured: NodesMeasured | None, title: str) -> Finding:
+    """The finding for a run without a training of this node."""
     if measured is None:
         return Finding(title, "info", ONLY_NODES)
-    if measured.training is not None:
-        return None
     if measured.untrained:
         return Finding(title, "unknown", measured.untrained, "a training", "", AGAIN)
     return Finding(title, "info", "not asked for: --links measures the network alone")
@@ -338,11 +297,9 @@ def all_reduce(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> 
     """NCCL's all-reduce over all nodes ends in time with right data, through the adapters that were chosen; with its
     bus bandwidth."""
     title = "NCCL over all nodes"
-    if missing := _without(nodes_measured, title):
-        yield missing
+    if nodes_measured is None or nodes_measured.training is None:
+        yield _without(nodes_measured, title)
         return
-    assert nodes_measured is not None
-    assert nodes_measured.training is not None
     training, own = nodes_measured.training, nodes_measured.node(nodes_measured.own)
     reduced, run = training.reduced, training.nccl
     if reduced is not None and reduced.missing:
@@ -375,33 +332,23 @@ def _no_sum(title: str, training: NodeTraining) -> Finding:
     if reduced is not None and reduced.ok is False:
         return of_symptom("nccl.wrong_data", title, f"{reduced.error} at {stage}", "the right sum", verdict="fail")
     if run.outcome == "hang":
-        cause = (
-            "a firewall between the nodes: NCCL takes TCP ports at random"
-            if stage == "connect"
-            else "a node that stopped, or a link"
-        )
+        firewall = "a firewall between the nodes: NCCL takes TCP ports at random"
+        cause = firewall if stage == "connect" else "a node that stopped, or a link"
         fix = "allow all TCP between the nodes; nodes: {hca: none} tries it without InfiniBand and RoCE"
         return Finding(title, "fail", f"{run.error}, at {stage}; killed", "an end", cause, fix)
     last = next((line.strip() for line in reversed(run.said.splitlines()) if line.strip()), "no output")
     seen = f"at {stage}: {(reduced.error if reduced else None) or last[:200]}"
-    return of_text(
-        f"{seen}\n{run.said}",
-        title,
-        seen,
-        "an end without an error",
-        fix="nodes: {hca: none}; then the same command again",
-    )
+    fix = "nodes: {hca: none}; then the same command again"
+    return of_text(f"{seen}\n{run.said}", title, seen, "an end without an error", fix=fix)
 
 
 @check(needs=node_training.trained, follows=(links, all_reduce))
 def trained(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:
     """The training of this node alone and that of all nodes end in time; the loss falls and is equal on all ranks of
     all nodes."""
-    if missing := _without(nodes_measured, "training on all nodes"):
-        yield missing
+    if nodes_measured is None or nodes_measured.training is None:
+        yield _without(nodes_measured, "training on all nodes")
         return
-    assert nodes_measured is not None
-    assert nodes_measured.training is not None
     loaded, training = facts(driver.loaded_version), nodes_measured.training
     yield from left_behind(training.left_behind)
     alone, every = training.alone, together(nodes_measured)
@@ -415,18 +362,15 @@ def trained(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Ite
     elsewhere = _failed_elsewhere(nodes_measured)
     own_error = any(rank.error for rank in training.together.ranks)
     if elsewhere and not own_error:
-        yield Finding(
-            subject, "unknown", f"stopped because of another node: {elsewhere}", "a result of every rank", "", AGAIN
-        )
+        seen = f"stopped because of another node: {elsewhere}"
+        yield Finding(subject, "unknown", seen, "a result of every rank", "", AGAIN)
         return
-    yield replace(
-        failed or Finding("", "unknown", "another node has no result", "a result of every rank", "", AGAIN),
-        subject=subject,
-    )
+    failed = failed or Finding("", "unknown", "another node has no result", "a result of every rank", "", AGAIN)
+    yield replace(failed, subject=subject)
 
 
 def together(measured: NodesMeasured) -> SmokeRun:
-    """The training on all nodes with the ranks of all of them; how it ended is that of the node that is judged."""
+    """The training on all nodes with the ranks of all nodes; its outcome is that of the judged node."""
     assert measured.training is not None
     own = measured.training.together
     ranks = [rank for one in measured.trainings if one is not None for rank in one.together.ranks]
@@ -447,11 +391,9 @@ def _failed_elsewhere(measured: NodesMeasured) -> str:
 def speed(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
     """Samples a second of this node alone, compared with the other nodes, and of all nodes together, with the
     efficiency."""
-    if missing := _without(nodes_measured, "speed of training on all nodes"):
-        yield missing
+    if nodes_measured is None or nodes_measured.training is None:
+        yield _without(nodes_measured, "speed of training on all nodes")
         return
-    assert nodes_measured is not None
-    assert nodes_measured.training is not None
     alone = {
         node.name: one.alone.samples_s / one.gpus
         for node, one in zip(nodes_measured.nodes, nodes_measured.trainings, strict=True)
@@ -463,39 +405,21 @@ def speed(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Itera
         best = max(alone, key=lambda name: alone[name])
         subject = "speed of this node alone"
         if own < SLOW_ALONE * alone[best]:
+            expected, cause = f"{alone[best]:.0f} for each GPU, as on {best}", "lower clocks, or slower links of GPUs"
             fix = "invoke stress, on both; invoke verify --tags p2p"
-            yield Finding(
-                subject,
-                "warn",
-                seen,
-                f"{alone[best]:.0f} for each GPU, as on {best}",
-                "lower clocks, or slower links of GPUs",
-                fix,
-                "peers",
-            )
+            yield Finding(subject, "warn", seen, expected, cause, fix, "peers")
         else:
             yield Finding(subject, "pass", seen)
     if every.samples_s is None or len(alone) < len(nodes_measured.nodes):
         return
-    sum_alone = sum(
-        alone[node.name] * one.gpus
-        for node, one in zip(nodes_measured.nodes, nodes_measured.trainings, strict=True)
-        if one
-    )
-    efficiency = every.samples_s / sum_alone
+    trainings = zip(nodes_measured.nodes, nodes_measured.trainings, strict=True)
+    efficiency = every.samples_s / sum(alone[node.name] * one.gpus for node, one in trainings if one)
     subject = f"speed of training on {count(training.nodes, 'node')}"
-    seen = (
-        f"{every.samples_s:.0f} samples/s in {every.ranks[0].precision}, efficiency {efficiency:.0%} of the nodes alone"
-    )
+    seen = f"{every.samples_s:.0f} samples/s in {every.ranks[0].precision}, "
+    seen += f"efficiency {efficiency:.0%} of the nodes alone"
     if efficiency < LEAST_EFFICIENCY:
         cause = "the network: the model is small, so its gradients weigh much"
-        yield Finding(
-            subject,
-            "info",
-            seen,
-            f"{LEAST_EFFICIENCY:.0%} or more",
-            cause,
-            "InfiniBand or RoCE on all nodes; see the links above",
-        )
+        fix = "InfiniBand or RoCE on all nodes; see the links above"
+        yield Finding(subject, "info", seen, f"{LEAST_EFFICIENCY:.0%} or more", cause, fix)
         return
     yield Finding(subject, "pass", seen)

@@ -10,7 +10,7 @@ from rigwright.core import host_ranges
 from rigwright.core.errors import HistoryError, HostError, UsageError
 from rigwright.core.numbers import count
 from rigwright.features.nodes import action as nodes, run as choice
-from rigwright.features.nodes.facts import LEAST, MOST, DatedLink, Node, NodesMeasured
+from rigwright.features.nodes.facts import LEAST, MOST, DatedLink, NodesMeasured
 from rigwright.features.training_smoke.options import TrainSmokeOptions
 from rigwright.features.training_smoke.run import SmokeOptions
 from rigwright.fleet import pool
@@ -22,12 +22,11 @@ PLAYBOOK = "train-nodes"
 
 
 def act(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: SmokeOptions) -> None:
-    """Measures the network between the nodes after a yes; shows a table and every finding. Raises HostError where nodes
+    """Measures the network between the nodes after a yes; shows a table and every finding. Raises HostError if nodes
     differ."""
     if not LEAST <= len(jobs) <= MOST:
-        raise UsageError(
-            "--nodes", count(len(jobs), "host"), f"{LEAST} to {MOST} hosts", "--host with a group or a pattern"
-        )
+        fix = "--host with a group or a pattern"
+        raise UsageError("--nodes", count(len(jobs), "host"), f"{LEAST} to {MOST} hosts", fix)
     if not _all_there(jobs, text):
         return
     pool.run_hosts(jobs, partial(nodes.look, options=asked, links_only=options.links), activity="looking at the nodes")
@@ -36,9 +35,11 @@ def act(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: Smoke
     found = {job.host.name: nodes.traits(job, asked, options.links) for job in jobs}
     if unlike := choice.differences(found):
         _unlike(unlike, options.unlike, text)
-    chosen = nodes.chosen(jobs)
+    chosen = nodes.choose_nodes(jobs)
     for node in chosen:
-        text.line(f"[bold]{as_is(node.name)}[/]: {as_is(_announced(node))}", 4)
+        text.line(
+            f"[bold]{as_is(node.name)}[/]: {as_is(f'{node.interface} {node.address}: {node.why}. {node.hca_why}.')}", 4
+        )
     text.line(as_is(_will(len(jobs), None if options.links else asked.seconds)))
     runner.consent(options.yes, "Measure the links between these nodes?" if options.links else "Train on these nodes?")
     measured = NodesMeasured("", chosen, nodes.links(jobs, chosen))
@@ -57,41 +58,32 @@ def act(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: Smoke
 
 
 def _all_there(jobs: list[HostJob], text: Any) -> bool:
-    """Whether no host has an error; else it says that nothing was started, and which hosts could do without the
-    others."""
+    """Whether no host has an error; otherwise writes that nothing was started, and which hosts could train alone."""
     away = [job.host.name for job in jobs if job.report.error is not None]
     if not away:
         return True
     pool.leave_out(jobs)
     others = [job.host.name for job in jobs if job.report.error is None]
     without = f"; the others alone: --host {','.join(others)}" if len(others) >= LEAST and len(others) <= 8 else ""
-    text.line(
-        f"[bold red]nothing was started[/]: {as_is(host_ranges.folded(away))} cannot take part{as_is(without)}", 4
-    )
+    names = as_is(host_ranges.folded(away))
+    text.line(f"[bold red]nothing was started[/]: {names} cannot take part{as_is(without)}", 4)
     return False
 
 
 def _unlike(unlike: tuple[str, ...], accepted: bool, text: Any) -> None:
     if not accepted:
         expected = "nodes with the same driver, GPUs, torch and NCCL"
-        fix = "invoke provision with one driver and one `training` for the group; or --unlike to start all the same"
+        fix = "invoke provision with one driver and one `training` for the group; or --unlike to start anyway"
         raise HostError("nodes", f"the nodes differ, so nothing was started: {'; '.join(unlike)}", expected, fix)
-    for one in unlike:
-        text.warn(f"the nodes differ: {one}")
-
-
-def _announced(node: Node) -> str:
-    return f"{node.interface} {node.address}: {node.why}. {node.hca_why}."
+    for difference in unlike:
+        text.warn(f"the nodes differ: {difference}")
 
 
 def _will(number: int, seconds: float | None) -> str:
     pairs = number * (number - 1) // 2
     rounds = number - 1 + number % 2
-    each = (
-        "the link between them"
-        if pairs == 1
-        else f"the {pairs} links in {rounds} rounds, no node in two pairs at a time"
-    )
+    several = f"the {pairs} links in {rounds} rounds, no node in two pairs at a time"
+    each = "the link between them" if pairs == 1 else several
     measures = f"It measures {each}, about {10 * rounds} s; each loads the network of both nodes for 4 s."
     if seconds is None:
         return measures
@@ -99,12 +91,11 @@ def _will(number: int, seconds: float | None) -> str:
 
 
 def _before(jobs: list[HostJob], text: Any) -> dict[str, tuple[DatedLink, ...]]:
-    """By host what earlier measurements showed; {} and a warning where the history cannot be read."""
+    """By host the figures of earlier measurements; {} and a warning if the history cannot be read."""
     try:
         with History.open() as past:
-            return {
-                name: nodes.recorded(past, machine) for name, machine in fleet_check.machines_of(past, jobs).items()
-            }
+            machines = fleet_check.machines_of(past, jobs)
+            return {name: nodes.earlier_links(past, machine) for name, machine in machines.items()}
     except HistoryError as error:
         text.warn(f"nothing is known of earlier measurements: {error}")
         return {}

@@ -48,21 +48,13 @@ def measure(run: HostRun, meeting: Meeting) -> LinkEnd:
         raise HostError(run.host.name, f"the link to {peer.name} has no result: {error}", "its document", fix) from None
 
 
-def joined(meeting: Meeting, of_a: LinkEnd | None, of_b: LinkEnd | None) -> Link:
+def link_of_ends(meeting: Meeting, of_a: LinkEnd | None, of_b: LinkEnd | None) -> Link:
     """The link as both ends saw it; None for an end that has no document."""
     a, b = meeting.a, meeting.b
     at, error = _error(meeting, of_a, of_b)
-    return Link(
-        a.name,
-        b.name,
-        of_b.received.gbit_s if of_b and of_b.received else None,
-        of_a.received.gbit_s if of_a and of_a.received else None,
-        of_b.rtt_us if of_b else None,
-        at,
-        error,
-        _past(a, of_a),
-        _past(b, of_b),
-    )
+    to_b, to_a = (end.received.gbit_s if end and end.received else None for end in (of_b, of_a))
+    rtt_us = of_b.rtt_us if of_b else None
+    return Link(a.name, b.name, to_b, to_a, rtt_us, at, error, _past(a, of_a), _past(b, of_b))
 
 
 def _error(meeting: Meeting, of_a: LinkEnd | None, of_b: LinkEnd | None) -> tuple[str, str]:

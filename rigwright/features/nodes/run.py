@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
@@ -17,29 +15,14 @@ from rigwright.features.nodes.checks import speed_text
 from rigwright.features.nodes.facts import Node
 from rigwright.features.nodes.variables import NO_HCA, Nodes
 
-CONTAINERS = (
-    "docker",
-    "br-",
-    "virbr",
-    "veth",
-    "cni",
-    "flannel",
-    "cali",
-    "lxc",
-    "lxd",
-    "podman",
-    "tun",
-    "tap",
-    "wg",
-    "tailscale",
-)
+CONTAINERS = tuple("docker br- virbr veth cni flannel cali lxc lxd podman tun tap wg tailscale".split())
 """Beginnings of the names of interfaces of containers, virtual machines and tunnels; they are taken only where `nodes`
 names one."""
+BY_INVENTORY = "set by nodes.interface"
 
 
 class NodeNetwork(Struct, frozen=True):
-    """What is known of a node before the choice. `address`: where ssh connects to. `origin`: where the inventory has
-    its `nodes` (FILE:LINE)."""
+    """The network of a node. `address`: ssh connects to it. `origin`: FILE:LINE of `nodes` in the inventory."""
 
     name: str
     address: str
@@ -54,15 +37,15 @@ class NodeNetwork(Struct, frozen=True):
 
 
 def choose(nodes: Sequence[NodeNetwork]) -> tuple[Node, ...]:
-    """The interface and the adapters of each node, with the reasons. Raises HostError where no network joins all nodes,
+    """The interface and the adapters of each node, with the reasons. Raises HostError if no network joins all nodes,
     for two names of one machine, and for an interface or adapter of `nodes` that the host lacks or that is down."""
     able = {node.name: _able(node) for node in nodes}
     _require_different(nodes)
     shared = _shared(nodes, able) or _routed(nodes, able)
     if shared is None:
-        seen = "; ".join(f"{node.name} has {_listed(able[node.name])}" for node in nodes)
+        found = "; ".join(f"{node.name} has {_listed(able[node.name])}" for node in nodes)
         fix = "ip address, on each node; give all of them an address of one network, or name the interfaces: nodes: {interface: ens1f0}"
-        raise HostError("nodes", f"no network joins all nodes: {seen}", "an IPv4 network with an address on each", fix)
+        raise HostError("nodes", f"no network joins all nodes: {found}", "an IPv4 network with an address on each", fix)
     return _with_adapters(nodes, shared)
 
 
@@ -71,22 +54,21 @@ def _able(node: NodeNetwork) -> tuple[Interface, ...]:
     HostError."""
     wanted = node.wanted.interface
     if wanted is None:
-        return tuple(one for one in _of_the_machine(node.network) if one.up)
-    found = node.network.interface(wanted)
+        return tuple(interface for interface in _of_the_machine(node.network) if interface.up)
+    interface = node.network.interface(wanted)
     there = ", ".join(one.name for one in node.network.interfaces if one.addresses and one.kind != "loopback")
     where = node.key("interface")
-    if found is None:
+    if interface is None:
         fix = f"one of these, or leave `interface` out; ip address, on {node.name}"
         raise HostError(where, f"the host has no interface {wanted}", there or "an interface", fix)
-    if found.kind == "loopback":
+    if interface.kind == "loopback":
         fix = f"nodes: {{interface: {there.partition(', ')[0]}}}" if there else f"ip address, on {node.name}"
         raise HostError(where, f"{wanted} reaches no other node", there or "an interface with an address", fix)
-    if not found.up or not found.addresses:
-        seen = f"{wanted} has no link" if not found.up else f"{wanted} has no IPv4 address"
-        raise HostError(
-            where, seen, "an interface that is up, with an address", f"ip address show {wanted}, on {node.name}"
-        )
-    return (found,)
+    if not interface.up or not interface.addresses:
+        found = f"{wanted} has no {'IPv4 address' if interface.up else 'link'}"
+        fix = f"ip address show {wanted}, on {node.name}"
+        raise HostError(where, found, "an interface that is up, with an address", fix)
+    return (interface,)
 
 
 def _require_different(nodes: Sequence[NodeNetwork]) -> None:
@@ -112,21 +94,20 @@ def _of_the_machine(network: Network) -> tuple[Interface, ...]:
 
 
 def _listed(interfaces: Sequence[Interface]) -> str:
-    return (
-        ", ".join(f"{one.name} {' '.join(one.addresses)}" for one in interfaces[:6]) or "no interface with an address"
-    )
+    texts = [f"{interface.name} {' '.join(interface.addresses)}" for interface in interfaces[:6]]
+    return ", ".join(texts) or "no interface with an address"
 
 
 def _shared(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]]) -> tuple[Node, ...] | None:
-    """The nodes with their interfaces in the fastest network that all of them share; None where they share none."""
-    found: list[tuple[IPv4Network, list[tuple[Interface, IPv4Address]]]] = []
+    """The nodes with their interfaces in the fastest network that all nodes share; None if they share no network."""
+    shared: list[tuple[IPv4Network, list[tuple[Interface, IPv4Address]]]] = []
     networks = {IPv4Interface(text).network for one in able[nodes[0].name] for text in one.addresses}
     for network in sorted(networks):
         members = [_member(able[node.name], network) for node in nodes]
         ends = [member for member in members if member is not None]
         if len(ends) == len(nodes) == len({address for _, address in ends}):
-            found.append((network, ends))
-    if not found:
+            shared.append((network, ends))
+    if not shared:
         return None
     of_ssh = {node.address for node in nodes}
 
@@ -134,20 +115,14 @@ def _shared(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]
         _, ends = each
         return min(one.speed_mbit or 0 for one, _ in ends), sum(str(address) in of_ssh for _, address in ends)
 
-    network, ends = max(found, key=rank)
-    kind = "only" if len(found) == 1 else "fastest"
+    network, ends = max(shared, key=rank)
+    kind = "only" if len(shared) == 1 else "fastest"
     slowest = speed_text(min((one.speed_mbit for one, _ in ends if one.speed_mbit), default=None))
-    others = [str(each) for each, _ in found if each != network]
+    others = [str(each) for each, _ in shared if each != network]
     why = f"the {kind} network that all nodes share, {network} ({slowest})"
     why += f"; also shared: {', '.join(others[:3])}" if others else ""
     return tuple(
-        Node(
-            node.name,
-            str(address),
-            one.name,
-            one.speed_mbit,
-            "set by nodes.interface" if node.wanted.interface else why,
-        )
+        Node(node.name, str(address), one.name, one.speed_mbit, BY_INVENTORY if node.wanted.interface else why)
         for node, (one, address) in zip(nodes, ends, strict=True)
     )
 
@@ -164,10 +139,8 @@ def _member(interfaces: Sequence[Interface], network: IPv4Network) -> tuple[Inte
 
 
 def _routed(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]]) -> tuple[Node, ...] | None:
-    """The nodes with the interfaces through which their routes to each other go; None where one has no such route.
-
-    Where ssh connects to is tried first, as the address of the others, then their addresses in order.
-    """
+    """The nodes with the interfaces through which their routes to each other go; None if a node has no such route. The
+    address of a node is the one that ssh connects to, otherwise its first."""
     reached: dict[str, tuple[Interface, str]] = {}
     for node in nodes:
         addresses = [(one, str(IPv4Interface(text).ip)) for one in able[node.name] for text in one.addresses]
@@ -181,11 +154,8 @@ def _routed(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]
         interface, own = reached[node.name]
         if ways != {interface.name} or own in others:
             return None
-        why = (
-            "set by nodes.interface"
-            if node.wanted.interface
-            else "no network is shared; the routes to the others go through it"
-        )
+        why = "no network is shared; the routes to the others go through it"
+        why = BY_INVENTORY if node.wanted.interface else why
         made.append(Node(node.name, own, interface.name, interface.speed_mbit, why))
     return tuple(made)
 
@@ -194,17 +164,16 @@ def _routed(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]
 
 
 def _with_adapters(nodes: Sequence[NodeNetwork], chosen: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes with the ports of their adapters, where every node has one with a link of the same kind. Raises
-    HostError."""
+    """The nodes with the ports of their adapters if all nodes have ports of one kind with a link. Raises HostError."""
     able = {node.name: _ports(node) for node in nodes}
-    why = _why_no_adapter(nodes, able)
+    if why := _why_no_adapter(nodes, able):
+        return tuple(replace(one, hca_why=why) for one in chosen)
     for layer in ("InfiniBand", "Ethernet"):
-        if why:
-            break
-        ports = {name: _fastest([one for one in found if one.link_layer == layer]) for name, found in able.items()}
+        ports = {name: [port for port in of_node if port.link_layer == layer] for name, of_node in able.items()}
         if all(ports.values()):
             return tuple(_with_ports(node, one, ports[one.name]) for node, one in zip(nodes, chosen, strict=True))
-    why = why or f"TCP: {_unlike_layers(able)}"
+    layers = {name: " and ".join(sorted({port.link_layer for port in of_node})) for name, of_node in able.items()}
+    why = f"TCP: {'; '.join(f'{name} has {layer}' for name, layer in layers.items())}"
     return tuple(replace(one, hca_why=why) for one in chosen)
 
 
@@ -213,9 +182,8 @@ def _ports(node: NodeNetwork) -> tuple[HcaPort, ...]:
     link."""
     wanted = node.wanted.hca
     if wanted is None:
-        return tuple(
-            port for port in node.hcas if port.active and (port.link_layer == "InfiniBand" or _has_gid(node, port))
-        )
+        active = (port for port in node.hcas if port.active)
+        return tuple(port for port in active if port.link_layer == "InfiniBand" or _has_gid(node, port))
     if wanted == NO_HCA:
         return ()
     known = {port.name: port for port in node.hcas}
@@ -226,26 +194,20 @@ def _ports(node: NodeNetwork) -> tuple[HcaPort, ...]:
             fix = f"one of these, or leave `hca` out; ibstat, on {node.name}" if known else "nodes: {hca: none} for TCP"
             raise HostError(where, f"the host has no port {name}", expected, fix)
         if not known[name].active:
-            seen = f"{name} is {known[name].state} ({known[name].physical})"
-            raise HostError(
-                where, seen, "ACTIVE", "check its cable and switch; InfiniBand needs a subnet manager (opensm)"
-            )
+            found = f"{name} is {known[name].state} ({known[name].physical})"
+            fix = "check its cable and switch; InfiniBand needs a subnet manager (opensm)"
+            raise HostError(where, found, "ACTIVE", fix)
     return tuple(known[name] for name in wanted.split(","))
 
 
 def _has_gid(node: NodeNetwork, port: HcaPort) -> bool:
     """Whether a RoCE port has an interface that is up with an IPv4 address, which its GIDs are made of."""
-    found = (node.network.interface(name) for name in port.interfaces)
-    return any(one is not None and one.up and one.addresses for one in found)
-
-
-def _fastest(ports: Sequence[HcaPort]) -> tuple[HcaPort, ...]:
-    most = max((port.rate_gbit_s for port in ports), default=0.0)
-    return tuple(port for port in ports if port.rate_gbit_s == most)
+    interfaces = filter(None, map(node.network.interface, port.interfaces))
+    return any(interface.up and interface.addresses for interface in interfaces)
 
 
 def _why_no_adapter(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[HcaPort]]) -> str:
-    """Why TCP is taken; "" where every node has a port with a link."""
+    """Why NCCL uses TCP; "" if every node has a port with a link."""
     if not any(node.hcas for node in nodes):
         return "TCP: no node has an InfiniBand or RoCE adapter"
     if refused := [node.name for node in nodes if node.wanted.hca == NO_HCA]:
@@ -260,67 +222,48 @@ def _why_no_adapter(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Hc
     return f"TCP: {'; '.join(lacks)}" if lacks else ""
 
 
-def _unlike_layers(able: Mapping[str, Sequence[HcaPort]]) -> str:
-    return "; ".join(
-        f"{name} has {' and '.join(sorted({port.link_layer for port in ports}))}" for name, ports in able.items()
-    )
-
-
 def _with_ports(node: NodeNetwork, chosen: Node, ports: Sequence[HcaPort]) -> Node:
-    layer = ports[0].link_layer
+    """The node with the fastest of these ports, which have one link layer."""
+    layer, rate = ports[0].link_layer, max(port.rate_gbit_s for port in ports)
     kind = "InfiniBand" if layer == "InfiniBand" else "RoCE"
     why = "set by nodes.hca" if node.wanted.hca else f"{kind}: the fastest ports with a link"
-    left = [f"{port.name} is {port.state}" for port in node.hcas if not port.active]
-    why += f"; {', '.join(left[:4])}" if left else ""
-    slowest = min(port.rate_gbit_s for port in ports)
-    return replace(
-        chosen,
-        hcas=tuple(port.name for port in ports),
-        hca_gbit_s=slowest,
-        link_layer=layer,
-        hca_why=f"{why} ({slowest:g} Gb/s)",
-    )
+    unused = [f"{port.name} is {port.state}" for port in node.hcas if not port.active]
+    why += f"; {', '.join(unused[:4])}" if unused else ""
+    names = tuple(port.name for port in ports if port.rate_gbit_s == rate)
+    return replace(chosen, hcas=names, hca_gbit_s=rate, link_layer=layer, hca_why=f"{why} ({rate:g} Gb/s)")
 
 
 def environment(node: Node) -> dict[str, str]:
-    """The variables of NCCL and gloo for the node: its interface, and its adapters or none."""
-    made = {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface}
-    if node.hcas:
-        return {**made, "NCCL_IB_DISABLE": "0", "NCCL_IB_HCA": f"={','.join(node.hcas)}"}
-    return {**made, "NCCL_IB_DISABLE": "1"}
+    """The variables of NCCL and gloo for the node: its interface, and its adapters if it has any."""
+    hcas = {"NCCL_IB_DISABLE": "0", "NCCL_IB_HCA": f"={','.join(node.hcas)}"} if node.hcas else {"NCCL_IB_DISABLE": "1"}
+    return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface, **hcas}
 
 
-# --- in what the nodes differ
+# --- differences between the nodes
 
 
 def differences(traits: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
-    """By node a value for each trait: a sentence for each trait in which nodes differ, which names those that differ
-    from most."""
-    names = list(traits)
-    found = []
-    for trait in dict.fromkeys(trait for each in traits.values() for trait in each):
-        values = {name: traits[name].get(trait, "") or "none" for name in names}
-        counted = Counter(values.values())
-        if len(counted) == 1:
-            continue
-        (usual, most), *_ = counted.most_common()
-        odd = {value: [name for name in names if values[name] == value] for value in counted if value != usual}
-        if most == max((len(each) for each in odd.values()), default=0):  # no majority
-            parts = [
-                f"{host_ranges.folded(each)} {value}"
-                for value, each in {usual: [n for n in names if values[n] == usual], **odd}.items()
-            ]
-            found.append(f"{trait}: {', '.join(parts)}")
-            continue
-        same = host_ranges.folded(name for name in names if values[name] == usual)
-        parts = [f"{host_ranges.folded(each)} has {value}" for value, each in odd.items()]
-        found.append(f"{trait}: {', '.join(parts)}; {same} {usual}")
-    return tuple(found)
+    """A sentence for each trait in which nodes differ, with the nodes that differ from most. `traits`: by node the
+    value of each trait."""
+    sentences = []
+    for trait in dict.fromkeys(trait for of_node in traits.values() for trait in of_node):
+        names: dict[str, list[str]] = {}
+        for name, of_node in traits.items():
+            names.setdefault(of_node.get(trait, "") or "none", []).append(name)
+        usual = max(names, key=lambda value: len(names[value]))
+        others = {value: nodes for value, nodes in names.items() if value != usual}
+        same = f"{host_ranges.folded(names[usual])} {usual}"
+        if len(names[usual]) == max(map(len, others.values()), default=0):  # no majority
+            parts = [same, *(f"{host_ranges.folded(nodes)} {value}" for value, nodes in others.items())]
+            sentences.append(f"{trait}: {', '.join(parts)}")
+        elif others:
+            parts = [f"{host_ranges.folded(nodes)} has {value}" for value, nodes in others.items()]
+            sentences.append(f"{trait}: {', '.join(parts)}; {same}")
+    return tuple(sentences)
 
 
 def rounds(names: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Every pair once, in rounds of pairs that share no node: n - 1 rounds for an even number of nodes, n for an odd
-    one."""
+    """Every pair once, in rounds of pairs that share no node: n - 1 rounds for n nodes if n is even, otherwise n."""
     ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
     made = []
     for _ in range(len(ring) - 1):
@@ -331,10 +274,3 @@ def rounds(names: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], ...]:
         )
         ring = [ring[0], ring[-1], *ring[1:-1]]
     return tuple(made)
-
-
-def subnet(nodes: Sequence[Node]) -> str:
-    """The smallest IPv4 network that holds the addresses of all nodes, for the rule of a firewall."""
-    addresses = [int(ipaddress.IPv4Address(node.address)) for node in nodes]
-    bits = (min(addresses) ^ max(addresses)).bit_length()
-    return str(IPv4Network((min(addresses) >> bits << bits, 32 - bits)))

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from rigwright.core.numbers import count
 from rigwright.features.nodes.checks import slow_links, slow_nodes, speed_text
-from rigwright.features.nodes.facts import Link, NodesMeasured
+from rigwright.features.nodes.facts import NodesMeasured
 from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns, write
 from rigwright.report.wrapping import hanging
@@ -38,17 +38,16 @@ def show(console: Console, measured: NodesMeasured) -> None:
     listed = sorted(measured.links, key=lambda link: link.slower_gbit_s)[:SHOWN]
     for link in [link for link in measured.links if link in listed]:
         mark = "[bold red]slow[/]" if link in slow_alone else as_is(link.error and f"{link.at}: {link.error}")
-        table.add_row(as_is(f"{link.a} - {link.b}"), *_cells(link), mark)
+        rates = _number(link.a_to_b_gbit_s), _number(link.b_to_a_gbit_s)
+        rtt = "-" if link.rtt_us is None else f"{link.rtt_us:.0f}"
+        table.add_row(as_is(f"{link.a} - {link.b}"), *rates, rtt, mark)
     write(console, table)
-    left = len(measured.links) - len(listed)
+    hidden = len(measured.links) - len(listed)
     words = "Gb/s: 10^9 bits a second over TCP, as the receiver counts them; there: from the first node to the second. sends, receives: the"
-    words += f" best of all links. {count(left, 'link')} more, all of them faster." if left else " best of all links."
+    words += (
+        f" best of all links. {count(hidden, 'link')} more, all of them faster." if hidden else " best of all links."
+    )
     hanging(console, f"[dim]{words}[/]", 0)
-
-
-def _cells(link: Link) -> tuple[str, str, str]:
-    rtt = "-" if link.rtt_us is None else f"{link.rtt_us:.0f}"
-    return _number(link.a_to_b_gbit_s), _number(link.b_to_a_gbit_s), rtt
 
 
 def _number(value: float | None) -> str:

@@ -32,7 +32,7 @@ class Rendezvous(Struct, frozen=True):
     run: str
 
 
-def trained(run: HostRun, where: Rendezvous, seconds: float, python: str, user: str) -> NodeTraining:
+def train(run: HostRun, where: Rendezvous, seconds: float, python: str, user: str) -> NodeTraining:
     """Trains on the host of a run, first alone, then with the others; returns its document. No process stays on it.
 
     `seconds`: of both trainings together. `python`: its interpreter. `user`: as whom root trains; "": the user who logs

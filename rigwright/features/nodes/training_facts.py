@@ -56,11 +56,8 @@ class NodeTraining(Struct, frozen=True):
 def _trained(result: Result) -> NodeTraining:
     text = left_document(result, "the training has not run", "the training left no document")
     found = read_document(text, NodeTraining, "training's")
-    if (
-        not 1 <= found.gpus <= found.ranks <= MOST_RANKS
-        or not 0 <= found.node < found.nodes
-        or len(found.left_behind) > 200
-    ):
+    sizes = 1 <= found.gpus <= found.ranks <= MOST_RANKS and 0 <= found.node < found.nodes
+    if not sizes or len(found.left_behind) > 200:
         raise ValueError("more GPUs or nodes than there are")
     for run, most in ((found.alone, found.gpus), (found.together, found.ranks)):
         if run.gpus != most or len(run.ranks) > found.gpus:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,41 +37,22 @@ FAIL = Finding("Driver held: hold", "fail", "free to move", "held", check="plan"
 MOVED = Finding(UUID[:12], "fail", "missing", check="fleet.gpus")
 
 
-class Quiet:
-    """A writer that collects the lines of a run."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        """Adds a line."""
-        self.lines.append(text)
-
-    warn = line
-
-
 def a_host(name: str, kernel: str = "5.15", uuid: str = UUID, *findings: Finding, **more: Any) -> HostJob:
     """Returns the finished job of a host."""
     host = Host(name, ("gpu",), {"ansible_host": f"192.0.2.{len(name)}"})
     gpu = {"uuid": uuid, "bus_id": "0000:06:00.0", "name": "Tesla V100", "power_limit_w": 200.0}
-    kept = {
-        "system.running_kernel": kernel,
-        "gpu.gpus": [gpu],
-        "system.os_release": {"id": "ubuntu", "version_id": "22.04"},
-    }
-    card = {"uuid": uuid, "temperature_c": 61, "power_w": 180.0}
-    report = reports.report(
-        host, MachineResult({"gpus": [card]}), **{"status": "ok", "kept": kept, "findings": findings, **more}
-    )
+    release = {"id": "ubuntu", "version_id": "22.04"}
+    kept = {"system.running_kernel": kernel, "gpu.gpus": [gpu], "system.os_release": release}
+    machine = MachineResult({"gpus": [{"uuid": uuid, "temperature_c": 61, "power_w": 180.0}]})
+    report = reports.report(host, machine, **{"status": "ok", "kept": kept, "findings": findings, **more})
     return HostJob(BoundPlaybook(host, (), ()), None, report)  # type: ignore[arg-type]
 
 
 def remembered(run: str, *work: HostJob, hours: int = 1) -> None:
     """Records a report of these hosts in the history, `hours` ago."""
     at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=hours)
-    made = json_document.document(
-        "fleet.report", run, 0, None, [one.report for one in work], json_document.RunMetadata(at)
-    )
+    hosts, metadata = [one.report for one in work], json_document.RunMetadata(at)
+    made = json_document.document("fleet.report", run, 0, None, hosts, metadata)
     made["ended"] = made["started"]
     with History.open() as past:
         past.record(json.loads(json.dumps(made)))
@@ -84,7 +67,7 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def over_time(*work: HostJob) -> list[dict[str, Any]]:
     """Returns the part of each report that compares it with earlier ones."""
-    fleet_report._over_time(work, Quiet(), RecordedIds(work))
+    fleet_report._over_time(work, SimpleNamespace(), RecordedIds(work))
     return [one.report.last(ComparisonResult).fleet or {} for one in work]
 
 
@@ -115,10 +98,8 @@ def test_what_became_different_since_the_report_before() -> None:
 
 def test_a_figure_that_moves_is_no_new_finding() -> None:
     later = Finding("Xids", "warn", "5 x Xid 79 since boot", check="health.xids")
-    found = fleet_report.turned(
-        [{"check": WARN.check, "subject": WARN.subject, "verdict": "warn", "seen": WARN.seen}], [later]
-    )
-    assert found == {"new": [], "gone": []}
+    before = {"check": WARN.check, "subject": WARN.subject, "verdict": "warn", "seen": WARN.seen}
+    assert fleet_report.finding_changes([before], [later]) == {"new": [], "gone": []}
 
 
 def test_what_rigwright_changed_between() -> None:
@@ -153,9 +134,10 @@ def test_readings_of_the_last_days_end_in_those_of_now() -> None:
 
 def test_a_history_that_is_damaged_leaves_the_rest(history: Path) -> None:
     history.write_bytes(b"no database " * 100)
-    text, work = Quiet(), a_host("a")
-    fleet_report._over_time([work], text, RecordedIds([work]))
-    assert "is damaged" in text.lines[0]
+    warnings: list[str] = []
+    work = a_host("a")
+    fleet_report._over_time([work], SimpleNamespace(warn=warnings.append), RecordedIds([work]))
+    assert "is damaged" in warnings[0]
     found = work.report.last(ComparisonResult).fleet or {}
     assert (found["since"], len(found["readings"]), len(found["ends"])) == (None, 1, 1)
 
@@ -194,10 +176,7 @@ def test_a_history_in_a_folder_with_an_odd_name_is_a_warning(
     assert said[6].startswith(f"It is now {path}.aside-")
 
 
-def report(**words: str) -> int:
-    """Runs fleet.report on all hosts; returns its exit code."""
-    return run_command("fleet.report", **words)
-
+report = partial(run_command, "fleet.report")
 
 # The command, with hosts that do not answer
 
@@ -208,23 +187,14 @@ def test_the_files_of_hosts_that_do_not_answer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     page, metrics, data = (tmp_path / name for name in ("f.html", "f.prom", "f.json"))
-    said = {
-        "inventory": str(closed),
-        "playbook": str(play(closed)),
-        "html": str(page),
-        "prometheus": str(metrics),
-        "json": str(data),
-        "reload": "60",
-    }
-    assert report(**said) == report(**said) == 3
+    files = {"html": str(page), "prometheus": str(metrics), "json": str(data)}
+    words = {"inventory": str(closed), "playbook": str(play(closed)), **files, "reload": "60"}
+    assert report(**words) == report(**words) == 3
     assert "2 machines: 2 unreachable" in page.read_text()
     assert 'rigwright_host_up{host="one"} 0\n' in metrics.read_text()
     made = json.loads(data.read_text())
-    assert (made["command"], made["exit_code"], made["hosts"]["one"]["fleet"]["was"]) == (
-        "fleet.report",
-        3,
-        "unreachable",
-    )
+    assert (made["command"], made["exit_code"]) == ("fleet.report", 3)
+    assert made["hosts"]["one"]["fleet"]["was"] == "unreachable"
     assert not list(tmp_path.glob(".*"))
     out = capsys.readouterr().out
     assert "2 unreachable" in out
@@ -232,24 +202,19 @@ def test_the_files_of_hosts_that_do_not_answer(
     assert all("hunter2" not in one.read_text() for one in (page, metrics, data))
 
 
-def test_a_host_that_was_never_provisioned_is_looked_at_all_the_same(
-    closed: Path,  # noqa: F811
-    tmp_path: Path,
-) -> None:
+def test_a_host_that_was_never_provisioned_is_read_too(closed: Path, tmp_path: Path) -> None:  # noqa: F811
     data = tmp_path / "f.json"
     assert report(inventory=str(closed), json=str(data)) == 3
     hosts = json.loads(data.read_text())["hosts"].values()
-    assert {(host["status"], host["error"]["found"]) for host in hosts} == {
-        ("unreachable", "the connection was refused")
-    }
+    states = {(host["status"], host["error"]["found"]) for host in hosts}
+    assert states == {("unreachable", "the connection was refused")}
 
 
-def test_the_page_is_fleet_html_unless_something_else_is_said(
+def test_the_page_is_fleet_html_unless_an_option_names_a_file(
     closed: Path,  # noqa: F811
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
     given = {"inventory": str(closed), "playbook": str(play(closed))}

@@ -97,10 +97,8 @@ def test_machines_that_were_never_provisioned_are_one_card_and_one_problem() -> 
 
 def test_a_lost_gpu_is_one_problem_after_hosts_that_do_not_answer() -> None:
     at = "SXM2-3 0000:08:00.0"
-    lost = [
-        finding("fail", at, check=check, seen="GPU is lost", symptom="gpu.off_bus")
-        for check in ("gpu.answering", "pcie.links")
-    ]
+    seen = {"seen": "GPU is lost", "symptom": "gpu.off_bus"}
+    lost = [finding("fail", at, check=check, **seen) for check in ("gpu.answering", "pcie.links")]
     drift = [finding("fail", "Step: a file", check="plan")]
     document = made.a_document(a=made.a_node(1, findings=lost), b=made.a_node(4, findings=drift), c=made.a_node(7))
     made.away(document["hosts"]["c"])
@@ -109,11 +107,7 @@ def test_a_lost_gpu_is_one_problem_after_hosts_that_do_not_answer() -> None:
         ("unreachable", "Does not answer", ""), ("hardware", "GPU lost", "SXM2-3"), ("playbook", "Step: a file", ""),
     ]  # fmt: skip
     assert "Do not use SXM2-3: lost" in parsed(document).text
-
-
-def test_of_several_machines_it_says_what_is_lost() -> None:
-    lost = finding("fail", "SXM2-3 0000:08:00.0", check="gpu.answering", seen="GPU is lost", symptom="gpu.off_bus")
-    document = made.a_document(**{name: made.a_node(3, findings=[lost]) for name in ("a", "b", "c")})
+    document = made.a_document(**{name: made.a_node(3, findings=lost[:1]) for name in ("a", "b", "c")})
     assert "3 machines: GPU lost" in parsed(document).text
 
 
@@ -158,10 +152,8 @@ def test_what_turned_worse_comes_before_what_is_only_other() -> None:
 
 def test_a_host_that_answers_again_and_changes_that_rigwright_made() -> None:
     host = made.a_node(1)
-    host["fleet"] |= {
-        "was": "unreachable",
-        "became": [{"subject": "driver", "before": "535.1", "after": "580.1", "run": "r1"}],
-    }
+    change = {"subject": "driver", "before": "535.1", "after": "580.1", "run": "r1"}
+    host["fleet"] |= {"was": "unreachable", "became": [change]}
     found = parsed(made.a_document(a=host))
     assert "answers again" in found.text
     assert "driver : 535.1 → 580.1 by rigwright" in found.text
@@ -180,10 +172,7 @@ def test_the_first_report_says_that_it_is() -> None:
     "document",
     [
         made.a_document(),
-        {
-            **made.a_document(1),
-            "error": {"where": "--host", "found": "no host", "expected": "one", "fix": "inventory.list"},
-        },
+        {**made.a_document(1), "error": {"where": "--host", "found": "no host", "expected": "a", "fix": "b"}},
         made.a_document(3, a=made.a_node(1, status="not_attempted", machine=None, fleet=None)),
         made.a_document(0, a=made.a_node(1, machine={"gpus": []})),
     ],
@@ -206,9 +195,8 @@ def test_every_text_of_a_host_is_only_text() -> None:
 
 def test_the_json_of_it_steers_nothing_either_and_says_the_same() -> None:
     fleet = made.a_fleet(2)
-    fleet["hosts"] = {
-        f"{HOSTILE}{name}": made.hostile(one, HOSTILE + "\x9b31m\x7f") for name, one in fleet["hosts"].items()
-    }
+    poison = HOSTILE + "\x9b31m\x7f"
+    fleet["hosts"] = {f"{HOSTILE}{name}": made.hostile(one, poison) for name, one in fleet["hosts"].items()}
     text = document.dumps(fleet)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800]", text)
     assert text.encode()
@@ -248,7 +236,7 @@ def test_places_are_taken_out_of_a_subject(subject: str, title: str, places: str
     [(None, ""), (0, "today"), (1, "in 1 day"), (-1, "1 day ago"), (-144, "144 days ago"), (900, "in 2.5 years")],
 )
 def test_how_long_is_left(days: int | None, words: str) -> None:
-    assert fleet_attention.left(days) == words
+    assert fleet_attention.time_left(days) == words
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "1 min"), (2400, "40 min"), (18000, "5 hours"), (604800, "7 days")])
@@ -314,12 +302,8 @@ def test_one_reading_is_no_plot() -> None:
 
 def test_a_gpu_that_does_not_tell() -> None:
     host = made.a_node(1)
-    host["machine"]["gpus"][0] |= {
-        "temperature_c": None,
-        "power_w": None,
-        "utilization_percent": None,
-        "memory_used_mib": None,
-    }
+    figures = ("temperature_c", "power_w", "utilization_percent", "memory_used_mib")
+    host["machine"]["gpus"][0] |= dict.fromkeys(figures)
     document = made.a_document(a=host)
     first = fleet_tiles.machine(views(document)[0], 0, 1).gpus[0]
     assert (first.values, first.words) == ({}, "PCIE-1 GPU-00000001: no values")

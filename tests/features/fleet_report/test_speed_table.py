@@ -18,14 +18,10 @@ from tests.report import fleet_documents
 
 
 def shown(hosts: dict[str, Any], columns: int) -> str:
-    all_reports = [
-        reports.report(
-            Host(name, (), {}),
-            MachineResult(host["machine"] or {}),
-            MeasuredGpus(typed(host["measured"] or [], tuple[MeasuredGpu, ...])),
-        )
-        for name, host in hosts.items()
-    ]
+    all_reports = []
+    for name, host in hosts.items():
+        measured = MeasuredGpus(typed(host["measured"] or [], tuple[MeasuredGpu, ...]))
+        all_reports.append(reports.report(Host(name, (), {}), MachineResult(host["machine"] or {}), measured))
     out = io.StringIO()
     fleet_speed.show(Console(file=out, width=columns, force_terminal=True, color_system=None), all_reports)
     assert max(map(len, out.getvalue().splitlines()), default=0) <= columns, out.getvalue()

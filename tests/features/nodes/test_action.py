@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,19 +25,12 @@ FOUR = tuple(Node(name, f"10.0.0.{number}", "ens1", 10000, "") for number, name 
 
 
 @dataclass
-class Report:
-    """A report that has an error, or none."""
-
-    error: Exception | None = None
-
-
-@dataclass
 class Job:
     """A host that measures without a network: `away` begins with that round."""
 
     name: str
     away: int = 99
-    report: Report = field(default_factory=Report)
+    report: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(error=None))
     run: Any = None
     port: int = 29400
 
@@ -48,8 +40,7 @@ class Job:
 
     @property
     def bound(self) -> SimpleNamespace:
-        desired = SimpleNamespace(of_features={"nodes": Nodes(port=self.port)})
-        return SimpleNamespace(desired=desired)
+        return SimpleNamespace(desired=SimpleNamespace(of_features={"nodes": Nodes(port=self.port)}))
 
 
 def _jobs(monkeypatch: pytest.MonkeyPatch, away: dict[str, int]) -> tuple[list[Any], list[list[str]]]:
@@ -109,16 +100,16 @@ def test_two_ports_are_refused() -> None:
     for job in jobs:
         job.run = SimpleNamespace(store=store)
     with pytest.raises(HostError, match="the nodes have different ports: a 29400, b 29401"):
-        nodes.chosen(jobs)
+        nodes.choose_nodes(jobs)
 
 
 def test_figures_come_back_from_the_history_and_those_of_another_form_are_left_out(tmp_path: Path) -> None:
     figures = {"peer": "b", "interface": "ens1", "sent_gbit_s": 9.4, "received_gbit_s": 9.3}
     with History.open(tmp_path / "history.sqlite") as past:
         for number, value in enumerate(([figures], [{"peer": "b"}], [{**figures, "sent_gbit_s": 8.0}])):
-            past.record(run_of(number, {facts.links.name: json.loads(json.dumps(value))}))
+            past.record(run_of(number, {facts.links.name: value}))
         machine = past.named("servbadge")
-        found = nodes.recorded(past, machine)
+        found = nodes.earlier_links(past, machine)
         assert [one.figures for one in found] == [LinkFigures("b", "ens1", sent, 9.3) for sent in (9.4, 8.0)]
         assert [one.run for one in found] == ["r0", "r2"]
-        assert nodes.recorded(past, None) == ()
+        assert nodes.earlier_links(past, None) == ()

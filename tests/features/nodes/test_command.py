@@ -4,6 +4,7 @@ tests/end_to_end/test_nodes.py."""
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,18 +35,13 @@ def test_one_host_or_too_many(number: int) -> None:
 
 
 def test_nodes_that_differ_are_refused_or_named() -> None:
-    class Text:
-        said: tuple[str, ...] = ()
-
-        def warn(self, text: str) -> None:
-            self.said += (text,)
-
-    text = Text()
+    warnings: list[str] = []
+    text = SimpleNamespace(warn=warnings.append)
     found = ("driver: c has 550.54.14; a, b 535.183.01",)
     with pytest.raises(HostError, match=r"nothing was started: driver: c has 550\.54\.14"):
         train_nodes._unlike(found, accepted=False, text=text)
     train_nodes._unlike(found, accepted=True, text=text)
-    assert text.said == ("the nodes differ: driver: c has 550.54.14; a, b 535.183.01",)
+    assert warnings == ["the nodes differ: driver: c has 550.54.14; a, b 535.183.01"]
 
 
 def _measured(number: int, slow: str = "") -> NodesMeasured:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rigwright.core.errors import HostError
 from rigwright.facts.network import HcaPort, Interface, Network, Route
-from rigwright.features.nodes.run import NodeNetwork, choose, differences, environment, rounds, subnet
+from rigwright.features.nodes.run import NodeNetwork, choose, differences, environment, rounds
 from rigwright.features.nodes.variables import Nodes
 
 
@@ -32,9 +32,8 @@ def test_the_fastest_network_of_all_is_taken() -> None:
     three = [_node(number, _interface("ens1", f"10.0.0.{number}/24", mbit=25000)) for number in (1, 2, 3)]
     found = choose(three)
     assert [(node.interface, node.address) for node in found] == [("ens1", f"10.0.0.{n}") for n in (1, 2, 3)]
-    assert found[0].why == (
-        "the fastest network that all nodes share, 10.0.0.0/24 (25 Gb/s); also shared: 192.168.1.0/24"
-    )
+    why = "the fastest network that all nodes share, 10.0.0.0/24 (25 Gb/s); also shared: 192.168.1.0/24"
+    assert found[0].why == why
     assert found[0].hca_why == "TCP: no node has an InfiniBand or RoCE adapter"
     assert environment(found[0])["NCCL_SOCKET_IFNAME"] == "=ens1"
 
@@ -85,15 +84,9 @@ def test_what_is_named_and_cannot_be_used(wanted: Nodes, said: str) -> None:
 
 
 def test_routes_are_followed_where_no_network_is_shared() -> None:
-    first = NodeNetwork(
-        "a", "10.1.0.1", Network((_interface("e", "10.1.0.1/24"),), (Route("0.0.0.0/0", "e", 0),)), (), Nodes()
-    )
-    second = replace(
-        first,
-        name="b",
-        address="10.2.0.1",
-        network=Network((_interface("f", "10.2.0.1/24"),), (Route("10.1.0.0/16", "f", 0),)),
-    )
+    of_a = Network((_interface("e", "10.1.0.1/24"),), (Route("0.0.0.0/0", "e", 0),))
+    of_b = Network((_interface("f", "10.2.0.1/24"),), (Route("10.1.0.0/16", "f", 0),))
+    first, second = NodeNetwork("a", "10.1.0.1", of_a, (), Nodes()), NodeNetwork("b", "10.2.0.1", of_b, (), Nodes())
     assert [(node.interface, node.why) for node in choose([first, second])] == [
         (name, "no network is shared; the routes to the others go through it") for name in ("e", "f")
     ]
@@ -105,9 +98,8 @@ def test_routes_are_followed_where_no_network_is_shared() -> None:
 def test_infiniband_is_taken_where_every_node_has_a_link() -> None:
     ports = (_port(), _port("mlx5_1", "DOWN"), _port("mlx5_2", gbit=25.0))
     found = choose([_node(1, hcas=ports), _node(2, hcas=ports)])
-    assert [(node.hcas, node.hca_gbit_s, node.link_layer) for node in found] == [
-        (("mlx5_0:1",), 100.0, "InfiniBand")
-    ] * 2
+    adapters = [(node.hcas, node.hca_gbit_s, node.link_layer) for node in found]
+    assert adapters == [(("mlx5_0:1",), 100.0, "InfiniBand")] * 2
     assert found[0].hca_why == "InfiniBand: the fastest ports with a link; mlx5_1:1 is DOWN (100 Gb/s)"
     assert environment(found[0])["NCCL_IB_HCA"] == "=mlx5_0:1"
 
@@ -123,18 +115,13 @@ def test_infiniband_is_taken_where_every_node_has_a_link() -> None:
 def test_tcp_is_taken_where_a_node_has_no_link(second: tuple[HcaPort, ...], why: str) -> None:
     found = choose([_node(1, hcas=(_port(),)), _node(2, hcas=second)])
     assert [node.hca_why for node in found] == [why] * 2
-    assert environment(found[0]) == {
-        "NCCL_SOCKET_IFNAME": "=eno1",
-        "GLOO_SOCKET_IFNAME": "eno1",
-        "NCCL_IB_DISABLE": "1",
-    }
+    names = {"NCCL_SOCKET_IFNAME": "=eno1", "GLOO_SOCKET_IFNAME": "eno1"}
+    assert environment(found[0]) == {**names, "NCCL_IB_DISABLE": "1"}
 
 
 def test_roce_needs_an_interface_with_an_address() -> None:
-    both = [
-        _node(n, _interface("ens1", f"10.0.0.{n}/24", mbit=25000), hcas=(_port(gbit=25.0, layer="Ethernet"),))
-        for n in (1, 2)
-    ]
+    port = _port(gbit=25.0, layer="Ethernet")
+    both = [_node(n, _interface("ens1", f"10.0.0.{n}/24", mbit=25000), hcas=(port,)) for n in (1, 2)]
     assert [(node.hcas, node.link_layer) for node in choose(both)] == [(("mlx5_0:1",), "Ethernet")] * 2
     none = replace(both[1], wanted=Nodes(hca="none"))
     assert choose([both[0], none])[0].hca_why == "TCP: nodes.hca is none on n2"
@@ -155,8 +142,3 @@ def test_every_pair_has_one_round_and_no_round_has_a_node_twice(number: int) -> 
     assert sorted(pair for each in found for pair in each) == sorted(itertools.combinations(names, 2))
     assert len(found) == number - 1 + number % 2
     assert all(len({name for pair in each for name in pair}) == 2 * len(each) for each in found)
-
-
-def test_the_network_of_a_firewall_rule() -> None:
-    three = choose([_node(number) for number in (1, 2, 9)])
-    assert subnet(three) == "192.168.1.0/28"
