@@ -86,7 +86,7 @@ Item = TypeVar("Item", Problem, Changed, Ending)
 
 
 def problems(hosts: Sequence[HostView]) -> list[Problem]:
-    """The problems of all hosts: no answer, lost hardware, failures, drift, then warnings; those of most hosts first."""
+    """The problems of all hosts: no answer, lost hardware, failures, drift, warnings; those of most hosts first."""
 
     def rank(problem: Problem) -> tuple[int, int, int]:
         order = _FIRST.index(problem.check) if problem.check in _FIRST else len(_FIRST)

@@ -31,12 +31,15 @@ from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 
 
+def _interpreter(job: HostJob, options: SmokeOptions) -> tuple[str, str]:
+    """The Python interpreter that trains on the host, "" if it has none, and its user, "" for the user who logs in."""
+    training = None if options.python else job.bound.desired.of_features.get("training")
+    return (f"{training.path}/bin/python", training.owner) if training else (options.python, "")
+
+
 def _torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
-    """The fact of the torch that trains on the host; None without `training` in the inventory and without --python."""
-    training = job.bound.desired.of_features.get("training")
-    if options.python:
-        return facts.torch(options.python, "")
-    return facts.torch(f"{training.path}/bin/python", training.owner) if training else None
+    python, user = _interpreter(job, options)
+    return facts.torch(python, user) if python else None
 
 
 def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[HostResult]:
@@ -118,7 +121,7 @@ def _link(job: HostJob, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd
 
 
 def train(jobs: Sequence[HostJob], measured: NodesMeasured, options: SmokeOptions) -> NodesMeasured:
-    """Trains on all nodes; returns `measured` with the results, or with the reason if a link or a host failed before."""
+    """Trains on all nodes; returns `measured` with the results, or with the reason if a link or a host failed."""
     by_name = {job.host.name: job for job in jobs}
     if wrong := [job.host.name for job in jobs if job.report.error is not None]:
         return replace(measured, untrained=f"not trained: {host_ranges.folded(wrong)} failed before")
@@ -133,11 +136,7 @@ def train(jobs: Sequence[HostJob], measured: NodesMeasured, options: SmokeOption
 def _train(
     job: HostJob, where: Rendezvous, options: SmokeOptions, found: dict[str, NodeTraining]
 ) -> Iterator[HostResult]:
-    training = job.bound.desired.of_features.get("training")
-    own = not options.python and training is not None
-    python = f"{training.path}/bin/python" if own and training else options.python
-    user = training.owner if own and training else ""
-    found[job.host.name] = node_training.train(job.run, where, options.seconds, python, user)
+    found[job.host.name] = node_training.train(job.run, where, options.seconds, *_interpreter(job, options))
     return iter(())
 
 

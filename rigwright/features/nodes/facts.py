@@ -26,13 +26,9 @@ GONE = "its measurement did not end"
 
 
 class Node(Struct, frozen=True):
-    """A node and how it reaches the others. `why`: the reason of the choice of the interface, `hca_why` of the
-    adapters.
-
-    `speed_mbit`: of the interface's port, None if unknown. `hcas`: the ports that NCCL uses, () for TCP. `hca_gbit_s`:
-    the rate of the slowest of them. `link_layer`: of these ports, "" for TCP. `port`: of the rendezvous. `firewalls`:
-    units of firewalls that are active.
-    """
+    """A node and how it reaches the others. `speed_mbit`: of the interface's port, None if unknown. `why`: the reason
+    for the interface. `hcas`: the ports that NCCL uses, () for TCP; `hca_gbit_s`: the rate of the slowest; `link_layer`:
+    "" for TCP; `hca_why`: the reason for them. `port`: of the rendezvous. `firewalls`: their active units."""
 
     name: str
     address: str
@@ -104,12 +100,8 @@ class DatedLink(Struct, frozen=True):
 
 
 class NodesMeasured(HostResult, frozen=True):
-    """What a run over several nodes found, as it is judged for the node `own`. `before`: earlier figures of the links
-    of `own`.
-
-    `trainings`: by the order of the nodes what each found in a training over all of them; () where there was none, for
-    the reason `untrained`.
-    """
+    """The results of a run over several nodes, judged for the node `own`. `before`: earlier figures of its links.
+    `trainings`: in the order of the nodes; () if no training ran, for the reason `untrained`."""
 
     KEY = "nodes"
 
@@ -126,12 +118,12 @@ class NodesMeasured(HostResult, frozen=True):
 
     @property
     def training(self) -> NodeTraining | None:
-        """The training as the node that is judged saw it."""
+        """The training as the judged node saw it."""
         by_name = dict(zip((node.name for node in self.nodes), self.trainings, strict=False))
         return by_name.get(self.own)
 
     def own_links(self) -> tuple[Link, ...]:
-        """The links of the node that is judged."""
+        """The links of the judged node."""
         return tuple(link for link in self.links if link.joins(self.own))
 
 

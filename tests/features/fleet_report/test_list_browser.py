@@ -50,9 +50,8 @@ def until(browser: Chromium, condition: str) -> Any:
             if value := browser.value(condition):
                 return value
         except RuntimeError as error:
-            if not any(
-                words in str(error) for words in ("navigated or closed", "context was destroyed", "find context")
-            ):
+            loading = ("navigated or closed", "context was destroyed", "find context")
+            if not any(words in str(error) for words in loading):
                 raise
         assert time.monotonic() < deadline, condition
         time.sleep(0.02)
@@ -145,7 +144,6 @@ def test_without_javascript_the_causes_and_a_list_remain(chromium: Chromium, fil
         chromium.ask("Emulation.setScriptExecutionDisabled", value=False)
     assert chromium.value(SHOWN) == 120
     assert chromium.value("document.querySelectorAll('#attention .finding').length") >= 3
-    assert (
-        chromium.value("[...document.querySelectorAll('.scripted')].filter(one => one.checkVisibility()).length") == 0
-    )
+    scripted = "[...document.querySelectorAll('.scripted')]"
+    assert chromium.value(f"{scripted}.filter(one => one.checkVisibility()).length") == 0
     assert chromium.value(CONTRAST) == []
