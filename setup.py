@@ -3,7 +3,7 @@
 from setuptools import find_packages, setup
 
 BESIDE = ("onhost", "playbooks", "templates")
-"""Folders beside the package that travel in the wheel inside it, where rigwright/core/files/shipped_files.py finds them."""
+"""Folders beside the package that the wheel has inside it, where rigwright/core/files/shipped_files.py finds them."""
 
 setup(
     packages=[*find_packages(include=["rigwright", "rigwright.*"]), *(f"rigwright.{name}" for name in BESIDE)],

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Trains a small model on the GPUs of this machine, one process for each: the loss falls, and is equal on all of them. Prints samples a second.
+"""Trains a small model on the GPUs of this machine, one process for each. Checks that the loss falls and
+is equal on all, and prints samples a second.
 
     torchrun --nproc_per_node=4 scripts/ddp_smoke.py --seconds 60
     torchrun --nproc_per_node=2 scripts/ddp_smoke.py --seconds 5 --cpu

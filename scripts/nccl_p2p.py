@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tests peer-to-peer transfers between the GPUs of this machine: access, copies, NCCL. Prints one JSON document to stdout.
+"""Tests peer-to-peer transfers between the GPUs of this machine: access, copies, NCCL. Prints JSON to stdout.
 
     scripts/nccl_p2p.py --quick
     scripts/nccl_p2p.py --alone
-    scripts/nccl_p2p.py --libraries DIR --pairs 0-1,2-3 --no-collective --journal FILE --timeout-s 900 --step-timeout-s 30
+    scripts/nccl_p2p.py --libraries DIR --pairs 0-1,2-3 --no-collective --journal FILE --timeout-s 900
 
 Runs onhost/nccl_p2p.py, which needs no other part of rigwright. See docs/reference/nccl_p2p.md.
 """

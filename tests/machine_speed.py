@@ -10,7 +10,10 @@ _REFERENCE_S = 0.030
 """What `_search` takes on the machine that the limits are meant for: a virtual machine with two cores of 2022, nothing
 beside."""
 _NUMBER = re.compile(r"(?:0x)?[0-9a-fA-F]{4,}")
-_LINE = "[   12.345678] NVRM: Xid (PCI:0000:3b:00): 31, pid=77, name=python3, Ch 00000012, intr 00000000. MMU Fault: ENGINE\n"
+_LINE = (
+    "[   12.345678] NVRM: Xid (PCI:0000:3b:00): 31, pid=77, name=python3, Ch 00000012, intr 00000000. MMU Fault: "
+    "ENGINE\n"
+)
 
 
 def within(taken_s: float, limit_s: float) -> bool:

@@ -50,7 +50,8 @@ def test_an_update(tmp_path: Path, table: Path) -> None:
         "new      cuda 13.6.0, 2026-12-01, redistrib_13.6.0.json",
         "changed  driver 580.178.04: date 2026-08-03 -> 2026-08-04, kind none -> long-term support, "
         "source endoflife.date of 2026-08-22 -> redistrib_580.178.04.json",
-        "changed  cuda 13.1.1: date none -> 2026-01-12, source nixpkgs copies of redistrib files -> redistrib_13.1.1.json",
+        "changed  cuda 13.1.1: date none -> 2026-01-12, source nixpkgs copies of redistrib files -> "
+        "redistrib_13.1.1.json",
         "changed  driver 580.65.06 to 580.173.02, 11 releases: kind none -> long-term support",
         "to do    branch 625 is not in drivers.yml: add its CUDA version and end of life",
         "to do    CUDA 13.6 is not in cuda.yml: add the driver that it needs",

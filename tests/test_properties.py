@@ -287,7 +287,8 @@ def drawn(item: Item, indent: str = "") -> str:
         return f"{indent}submenu '{title}'{identifier} {{\n{inner}{indent}}}\n"
     return (
         f"{indent}menuentry '{title}' --class ubuntu{identifier} {{\n"
-        f"{indent}\tif [ x$feature_platform_search_hint = xy ]; then\n{indent}\t  search --fs-uuid --set=root 1\n{indent}\tfi\n"
+        f"{indent}\tif [ x$feature_platform_search_hint = xy ]; then\n{indent}\t  search --fs-uuid --set=root 1\n"
+        f"{indent}\tfi\n"
         f"{indent}\tlinux\t/boot/vmlinuz-{item.release} root=UUID=1 ro quiet\n"
         f"{indent}\tinitrd\t/boot/initrd.img-{item.release}\n{indent}}}\n"
     )
@@ -358,7 +359,10 @@ def test_words_appended_to_a_command_line_are_in_force(wanted: list[str], line: 
 @given(st.lists(st.from_regex(r"[A-Za-z0-9_.:,/=+@%-]{1,12}", fullmatch=True), max_size=4))
 def test_the_drop_in_appends(wanted: list[str]) -> None:
     """A shell that reads the drop-in file gets the values of other files followed by the words."""
-    text = f'GRUB_CMDLINE_LINUX_DEFAULT="quiet splash"\n{SHIPPED.render("grub/cmdline.cfg.j2", {"kernel_cmdline": wanted})}printf %s "$GRUB_CMDLINE_LINUX_DEFAULT"\n'
+    text = (
+        'GRUB_CMDLINE_LINUX_DEFAULT="quiet splash"\n'
+        f'{SHIPPED.render("grub/cmdline.cfg.j2", {"kernel_cmdline": wanted})}printf %s "$GRUB_CMDLINE_LINUX_DEFAULT"\n'
+    )
     assert run(command("sh", "-c", text)).text.split() == ["quiet", "splash", *wanted]
 
 

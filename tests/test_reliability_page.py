@@ -72,8 +72,10 @@ def test_the_sample_depends_on_the_seed_alone() -> None:
 def test_places_of_a_run(tmp_path: Any) -> None:
     told = [
         ("begun", "Packages", 0), ("sends", "Packages", 1), ("answered", "Packages", 1), ("changed", "Packages", 1),
-        ("begun", "Words", 0), ("sends", "Words", 1), ("answered", "Words", 1), ("sends", "Words", 2), ("answered", "Words", 2),
-        ("begun", "Reboot", 0), ("sends", "Reboot", 1), ("answered", "Reboot", 1), ("back", "Reboot", 1), ("changed", "Reboot", 1),
+        ("begun", "Words", 0), ("sends", "Words", 1), ("answered", "Words", 1), ("sends", "Words", 2),
+        ("answered", "Words", 2),
+        ("begun", "Reboot", 0), ("sends", "Reboot", 1), ("answered", "Reboot", 1), ("back", "Reboot", 1),
+        ("changed", "Reboot", 1),
     ]  # fmt: skip
     stops = [Stop(at, step, trip, step == "Words", float(second)) for second, (at, step, trip) in enumerate(told)]
     ran = {"apt-get install": (1.0, 2.0), "dpkg --configure": (1.1, 1.95), "dkms build": (1.2, 1.4), "sed": (1.1, 1.12)}
@@ -162,7 +164,8 @@ def test_after_a_power_cut_each_section_may_be_as_after_a_boot() -> None:
 @pytest.mark.parametrize(
     ("line", "same"),
     [
-        ("BOOT_IMAGE=/vmlinuz ro panic=60 rigwright.trial=20261122-210219-fcad0123 systemd.wants=rigwright-trial.service", "BOOT_IMAGE=/vmlinuz ro"),
+        ("BOOT_IMAGE=/vmlinuz ro panic=60 rigwright.trial=20261122-210219-fcad0123 "
+         "systemd.wants=rigwright-trial.service", "BOOT_IMAGE=/vmlinuz ro"),
         ("BOOT_IMAGE=/vmlinuz ro panic=60", "BOOT_IMAGE=/vmlinuz ro panic=60"),
         ("/var/lib/rigwright/20261122-210219-fcad0123.new", "/var/lib/rigwright/RUN.new"),
     ],
@@ -182,8 +185,10 @@ def _script() -> Any:
 
 def _row(**changed: Any) -> dict[str, Any]:
     return {
-        "when": "2026-11-22 20:00", "seed": 7, "rig": "servbadge", "command": "provision", "host": "nspawn", "number": 3, "step": "Reboot", "place": "in sync",
-        "kind": "power", "reached": True, "first": 3, "said": "gone", "second": 0, "seconds": 12.4, "changes": 3, "error": "", "differs": [],
+        "when": "2026-11-22 20:00", "seed": 7, "rig": "servbadge", "command": "provision", "host": "nspawn",
+        "number": 3, "step": "Reboot", "place": "in sync",
+        "kind": "power", "reached": True, "first": 3, "said": "gone", "second": 0, "seconds": 12.4, "changes": 3,
+        "error": "", "differs": [],
         "ends": "same", "of": 315, **changed,
     }  # fmt: skip
 

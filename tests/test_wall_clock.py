@@ -35,5 +35,8 @@ def test_limits_of_wall_time_only_end_a_hang() -> None:
 
 
 def test_a_short_limit_is_seen() -> None:
-    text = "assert 1 < time.monotonic() - began < 5\nassert time.monotonic() - began < 60\nassert time.process_time() - began < 5\n"
+    text = (
+        "assert 1 < time.monotonic() - began < 5\nassert time.monotonic() - began < 60\n"
+        "assert time.process_time() - began < 5\n"
+    )
     assert short_limits(text) == ["1: 1 < time.monotonic() - began < 5"]

@@ -424,9 +424,12 @@ def in_browser(page: Path) -> dict[str, float]:
 
     found: dict[str, list[float]] = {}
     search = """(word => { const began = performance.now(), find = document.getElementById('find');
-      find.value = word; find.dispatchEvent(new Event('input')); document.body.offsetHeight; return performance.now() - began; })"""
-    opened = """new Promise(done => { const began = performance.now(), rows = document.querySelectorAll('.row'), row = rows[rows.length - 1]; row.hidden = false; row.open = true;
-      const look = () => row.querySelector('article') ? done(performance.now() - began) : setTimeout(look, 1); look(); })"""
+      find.value = word; find.dispatchEvent(new Event('input')); document.body.offsetHeight;
+      return performance.now() - began; })"""
+    opened = """new Promise(done => { const began = performance.now(), rows = document.querySelectorAll('.row');
+      const row = rows[rows.length - 1]; row.hidden = false; row.open = true;
+      const look = () => row.querySelector('article') ? done(performance.now() - began) : setTimeout(look, 1);
+      look(); })"""
     with Chromium() as browser:
         for _ in range(5):
             browser.visit(page, 1280, "light")

@@ -100,7 +100,10 @@ class Shortfall(Struct, frozen=True):
         if self.ended and self.instead:
             return f"driver: {{branch: '{self.instead}'}} in the inventory, then invoke provision"
         if self.missing:
-            return f"driver: {{branch: '{self.branch}', version: '{self.first_fixed}'}} in the inventory, then invoke provision"
+            return (
+                f"driver: {{branch: '{self.branch}', version: '{self.first_fixed}'}} in the inventory, "
+                "then invoke provision"
+            )
         return "no branch with fixes supports these GPUs: let nobody whom you do not trust run programs on this host"
 
 

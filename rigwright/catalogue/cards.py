@@ -100,7 +100,8 @@ def disagreements() -> tuple[str, ...]:
         last = _last_branch(known[1].architecture)
         if device.last_branch != last and not (device.last_branch and last and device.last_branch < last):
             sentences.append(
-                f"NVIDIA's list says last branch {device.last_branch or 'none'} of {device.device_id}, which is a {known[0]}"
+                f"NVIDIA's list says last branch {device.last_branch or 'none'} of {device.device_id}, "
+                f"which is a {known[0]}"
             )
     return tuple(sentences)
 
@@ -140,8 +141,10 @@ def _drafted(device_id: str) -> Model | None:
             "compute_capability": f"chip {chip_name}; {sources['compute_capability']}",
             "last_branch": source if listed else by_chip,
             "last_cuda": drivers.cuda_table().sources["dropped"],
-            "fabric": "assumed: NVSwitches for every SXM module of Blackwell, as the B200 has; the bus shows older ones",
-            "clock_verbs": "nvidia-smi manual: locked graphics clocks from Volta on; NVML header: locked memory clocks from Ampere on",
+            "fabric": "assumed: NVSwitches for every SXM module of Blackwell, as the B200 has; "
+            "the bus shows older ones",
+            "clock_verbs": "nvidia-smi manual: locked graphics clocks from Volta on; "
+            "NVML header: locked memory clocks from Ampere on",
         },
         fabric="nvswitch" if chip.architecture == "Blackwell" and "SXM" in name else "none",
         key=f"{VENDOR}{device_id}",

@@ -205,7 +205,10 @@ def check_toolkit(driver: Driver, toolkit: str) -> str:
     least = catalogue.family_minimum(toolkit)
     installed = driver.version or f"branch {driver.branch}"
     if numbers(newest) >= numbers(least):
-        return f"CUDA {toolkit} came with driver {known.shipped_driver}; on {installed} it runs by minor-version compatibility, without PTX JIT"
+        return (
+            f"CUDA {toolkit} came with driver {known.shipped_driver}; "
+            f"on {installed} it runs by minor-version compatibility, without PTX JIT"
+        )
     fits = [name for name in catalogue.toolkits() if numbers(catalogue.family_minimum(name)) <= numbers(newest)]
     raise HostError(
         "cuda.toolkit",

@@ -32,7 +32,8 @@ _COLUMNS = ["product", "release", "date", "kind", "driver", "source"]
 _RELEASE = r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}"
 _COMMENT = """\
 # Releases as NVIDIA publishes them: data-centre drivers and CUDA. Written by scripts/catalogue-update; do not edit it.
-# kind: of the driver's branch, by releases.json. driver: the one that a CUDA release contains. Empty: the source does not say.
+# kind: of the driver's branch, by releases.json. driver: the one that a CUDA release contains. \
+Empty: the source does not say.
 """
 
 

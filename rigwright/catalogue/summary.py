@@ -34,9 +34,10 @@ def unknown_model(device_id: str) -> str:
 def not_described(model: Model) -> str:
     """What a drafted model lacks, and how each value is found out."""
     return (
-        f"{model.label} ({model.key}) is drafted from {model.sources['pci_ids']}: {model.architecture}, compute capability "
-        f"{model.compute_capability}, its branches and kernel modules. Not known: power range, clocks and memory size "
-        "(asked from the GPU itself), memory bandwidth and NVLink, peer access (measured)"
+        f"{model.label} ({model.key}) is drafted from {model.sources['pci_ids']}: {model.architecture}, "
+        f"compute capability {model.compute_capability}, its branches and kernel modules. "
+        "Not known: power range, clocks and memory size (asked from the GPU itself), "
+        "memory bandwidth and NVLink, peer access (measured)"
     )
 
 
@@ -72,7 +73,8 @@ def choices(gpus: Mapping[str, Card], driver: Driver, nvswitches: int, today: da
     yield Note(f"CUDA: up to {toolkit}, by {limit}{more}" if toolkit else f"CUDA: not known for {limit}{more}")
     needed = needs_fabric_manager(gpus.values(), nvswitches)
     yield Note(
-        f"fabric manager: {'required, the GPUs are connected by NVSwitches' if needed else 'none, there is no NVSwitch'}"
+        "fabric manager: "
+        f"{'required, the GPUs are connected by NVSwitches' if needed else 'none, there is no NVSwitch'}"
     )
     if common.verbs:
         yield Note("clocks: " + "; ".join(f"{name} {_verbs(verbs, driver)}" for name, verbs in common.verbs.items()))

@@ -147,7 +147,11 @@ def _way_out(by_age: Collection[Model]) -> str:
     oldest = next(iter(by_age))
     if oldest.architecture == "Kepler":
         return (
-            f"no wheel of torch 2.1 or newer has kernels for Kepler, and driver 470, the last for the {oldest.name}, is older than CUDA 12 needs:"
+            f"no wheel of torch 2.1 or newer has kernels for Kepler, and driver 470, the last for the {oldest.name}, "
+            "is older than CUDA 12 needs:"
             " train on newer GPUs, or build torch from its source with CUDA 11"
         )
-    return "a newer driver branch where the GPUs run on it (invoke explain GPU); GPUs of one age in a machine; or training.lock, a file with hashes"
+    return (
+        "a newer driver branch where the GPUs run on it (invoke explain GPU); GPUs of one age in a machine; "
+        "or training.lock, a file with hashes"
+    )

@@ -115,8 +115,9 @@ def _full_boot(text: str) -> Failure | None:
         return None
     return Failure(
         f"/boot is full: {path[1]} could not be written",
-        "on the host: df -h /boot; dpkg -l 'linux-image-*'; sudo apt-get purge the packages of the oldest kernel that neither "
-        "runs (uname -r) nor is the newest; sudo dpkg --configure -a",
+        "on the host: df -h /boot; dpkg -l 'linux-image-*'; "
+        "sudo apt-get purge the packages of the oldest kernel that "
+        "neither runs (uname -r) nor is the newest; sudo dpkg --configure -a",
     )
 
 

@@ -21,7 +21,7 @@ _CONTROL = lazy_re.compile(
     "\u2028\u2029"  # separators of lines and paragraphs
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     "\U0001d173-\U0001d17a\U0001bca0-\U0001bca3\U000e0000-\U000e0fff"  # these two lines: no glyph, no width
-    "\ufe00-\ufe0f\ufff0-\ufffb\U00013430-\U0001343f"  # variants of the character before, annotations, joined hieroglyphs
+    "\ufe00-\ufe0f\ufff0-\ufffb\U00013430-\U0001343f"  # variation selectors, annotations, joined hieroglyphs
     "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"  # signs that enclose the digits after them
     "\ud800-\udfff"  # surrogates, which cannot be encoded
     "]"

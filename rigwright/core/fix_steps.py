@@ -18,7 +18,8 @@ _ORDER = lazy_re.compile(r"(?:then|first)\s+")
 _INSTEAD = lazy_re.compile(r"(?P<before>else|otherwise|or)\s+(?=\S)")
 _COMMAND = lazy_re.compile(rf"(?:{_COMMANDS})(?:[\s:].*)?", re.DOTALL)
 _PROSE = lazy_re.compile(
-    r",\s|:\s(?!-)|\s\(|\s(?:shows?|names?|(?<!pip )(?<!snap )(?<!cdi )lists?|says?|and|or|as|so|of|until|where|if|in|with|for|after|"
+    r",\s|:\s(?!-)|\s\(|\s(?:shows?|names?|(?<!pip )(?<!snap )(?<!cdi )lists?|"
+    r"says?|and|or|as|so|of|until|where|if|in|with|for|after|"
     r"again|while|which|instead)\s"
 )
 """Where a command ends and a sentence goes on."""

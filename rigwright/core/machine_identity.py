@@ -19,7 +19,8 @@ _LONGEST = 64
 _SERIAL = lazy_re.compile(r"[A-Za-z0-9 ./:_+-]+")
 
 _NO_SERIALS = lazy_re.compile(
-    r"to be filled.*|default.*|not (specified|applicable|available|provided|present|settable)|.*serial.*|none|n/?a|unknown"
+    r"to be filled.*|default.*"
+    r"|not (specified|applicable|available|provided|present|settable)|.*serial.*|none|n/?a|unknown"
     r"|empty|invalid|undefined|o\.?e\.?m\.?|type2 -.*|standard|xx+",
     re.IGNORECASE,
 )
@@ -76,9 +77,9 @@ class MachineIdentity(Struct, frozen=True):
     def compared(self, other: MachineIdentity) -> Literal["same", "other", "unknown"]:
         """Whether both are the same machine.
 
-        The hardware decides: a reinstalled machine has another machine-id. The machine-id decides if the product UUID and
-        the board serial contradict each other (a replaced board, or a UUID that many boards have), or if neither identity has an
-        identifier of the hardware. If only one has, an equal machine-id means the same machine.
+        The hardware decides: a reinstalled machine has another machine-id. The machine-id decides if the product UUID
+        and the board serial contradict each other (a replaced board, or a UUID that many boards have), or if neither
+        has an identifier of the hardware. If only one has, an equal machine-id means the same machine.
         """
         agree = [
             mine == theirs for mine, theirs in zip(self._hardware, other._hardware, strict=True) if mine and theirs
@@ -102,7 +103,7 @@ class MachineIdentity(Struct, frozen=True):
 
     @property
     def keys_of_same(self) -> tuple[tuple[str, str, str], ...]:
-        """The `keys` of which each identity that compares as `same` has at least one. Of other identities only some with the
+        """The `keys` of which each identity that compares as `same` has at least one. Of others only some with the
         same machine-id have one, so a serial number that many boards have finds only this machine."""
         product, board = self._hardware
         keys = [("*", "*", self.machine_id_hash)] if self.machine_id_hash else []

@@ -32,7 +32,9 @@ said() { word=-; [ -r "$1" ] && read -r word <"$1" 2>/dev/null; [ -n "$word" ] |
 for policy in /sys/devices/system/cpu/cpufreq/policy*; do
   [ -e "$policy/scaling_governor" ] || continue
   line=${policy##*/}
-  for name in scaling_driver scaling_governor scaling_available_governors; do said "$policy/$name"; line="$line|$word"; done
+  for name in scaling_driver scaling_governor scaling_available_governors; do
+    said "$policy/$name"; line="$line|$word"
+  done
   echo "$line"
 done; :
 """

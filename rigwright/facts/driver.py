@@ -37,7 +37,8 @@ loaded_flavour = Fact("driver.loaded_flavour", _LOADED, _flavour, kept=whole)
 """The flavour of the loaded kernel module: open or proprietary; "" without one."""
 
 _LIBRARY = """
-path=$(ldconfig -p 2>/dev/null | awk '/libnvidia-ml.so.1/{print $NF; exit}'); [ -n "$path" ] && readlink -f -- "$path"; :
+path=$(ldconfig -p 2>/dev/null | awk '/libnvidia-ml.so.1/{print $NF; exit}')
+[ -n "$path" ] && readlink -f -- "$path"; :
 """
 
 
@@ -63,7 +64,11 @@ secure_boot = Fact(
 )
 """True when the firmware enforces Secure Boot; False without UEFI."""
 
-_RUNFILE = 'for file in /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer; do [ -e "$file" ] && ! dpkg -S "$file" >/dev/null 2>&1 && { "$file" --version 2>/dev/null | grep -o "[0-9][0-9][0-9]\\.[0-9.]*" | head -1 || :; echo found; exit; }; done; :'
+_RUNFILE = (
+    'for file in /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer; do [ -e "$file" ] && '
+    '! dpkg -S "$file" >/dev/null 2>&1 && { "$file" --version 2>/dev/null | grep -o "[0-9][0-9][0-9]\\.[0-9.]*" | '
+    "head -1 || :; echo found; exit; }; done; :"
+)
 
 
 def _runfile(result: Result) -> str | None:

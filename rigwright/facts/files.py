@@ -72,7 +72,8 @@ about=$(stat -c '%F|%a|%U|%G|%s' -- "$@") || exit 1
 echo "$about"
 while IFS='|' read -r kind mode user group size; do
   file=$1; shift
-  case $kind in regular*) if [ "$size" -le 65536 ]; then set -- "$@" "$file"; else sha256sum <"$file" || exit 1; fi;; esac
+  case $kind in regular*) if [ "$size" -le 65536 ];
+    then set -- "$@" "$file"; else sha256sum <"$file" || exit 1; fi;; esac
 done <<.
 $about
 .

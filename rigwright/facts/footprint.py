@@ -73,7 +73,8 @@ _USUAL = sorted(
 
 _READ = f"""
 echo footprint; cd {STATE} 2>/dev/null || cd /
-{{ [ ! -f files ] || head -c 262144 files; for path in {" ".join(_USUAL)}; do [ ! -f "$path" ] || echo "$path"; done; }} | sort -u |
+{{ [ ! -f files ] || head -c 262144 files; for path in {" ".join(_USUAL)}; do
+  [ ! -f "$path" ] || echo "$path"; done; }} | sort -u |
 while read -r path; do
   case $path in /*) ;; *) continue;; esac
   there=gone; if [ -e "$path" ] || [ -L "$path" ]; then there=there; fi

@@ -161,7 +161,8 @@ command_line = Fact(
 """The kernel command line, without TRIAL_WORDS."""
 
 _BUILD_LOG = """
-for log in $(ls -t /var/lib/dkms/nvidia*/*/build/make.log /var/lib/dkms/nvidia*/*/"$1"/*/log/make.log 2>/dev/null); do tail -n 60 "$log"; exit; done; :
+for log in $(ls -t /var/lib/dkms/nvidia*/*/build/make.log /var/lib/dkms/nvidia*/*/"$1"/*/log/make.log 2>/dev/null); do
+  tail -n 60 "$log"; exit; done; :
 """
 
 

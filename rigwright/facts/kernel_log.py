@@ -11,9 +11,11 @@ from rigwright.facts import Fact, Unavailable
 
 _SCRIPT = """
 pick() { awk '
-  /EDAC|mce: |MCE: |[[]Hardware Error]|IO_PAGE_FAULT|[Ff]ault [Rr]eason/ {errors[m % 500] = $0; error_at[m++ % 500] = NR; next}
+  /EDAC|mce: |MCE: |[[]Hardware Error]|IO_PAGE_FAULT|[Ff]ault [Rr]eason/ {
+    errors[m % 500] = $0; error_at[m++ % 500] = NR; next}
   /iommu|DMAR|AMD-Vi/ && early++ < 200 {print; next}
-  /NVRM|[Nn]vidia|nouveau|NovaCore|module with unavailable key|unsigned module|blocked for more than|LOCKUP|soft lockup|BAR ?[0-9]/ {
+  /NVRM|[Nn]vidia|nouveau|NovaCore|module with unavailable key|unsigned module|blocked for more than|LOCKUP/ ||
+  /soft lockup|BAR ?[0-9]/ {
     kept[n % 4000] = $0; kept_at[n++ % 4000] = NR
   }
   END {
@@ -94,7 +96,8 @@ _EDAC = lazy_re.compile(r"EDAC MC\d+: \d+ (CE|UE)\b(?:.*? on (\S+))?")
 _UNCORRECTED_BIT = 61
 """The bit of a machine check's status for an error that was not corrected (Intel's manual, IA32_MCi_STATUS.UC)."""
 _MACHINE_CHECK = lazy_re.compile(
-    r"\[Hardware Error\]: (?:(CPU \d+): Machine Check\b.*? Bank \d+: ([0-9a-f]{16})|(Corrected|Uncorrected|Deferred|System Fatal)\b)"
+    r"\[Hardware Error\]: (?:(CPU \d+): Machine Check\b.*? Bank \d+: ([0-9a-f]{16})"
+    r"|(Corrected|Uncorrected|Deferred|System Fatal)\b)"
 )
 
 

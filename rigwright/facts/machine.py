@@ -36,8 +36,8 @@ class Machine(Struct, frozen=True):
 
 
 _NOT_NEEDED = (
-    "abi cpuid cpuinfo device-tree fb graphics ide input isapnp mmc mounts network nvme parisc partitions pcmcia pcmcialegacy "
-    "scsi sound spd usb vio virtio"
+    "abi cpuid cpuinfo device-tree fb graphics ide input isapnp mmc mounts network nvme parisc partitions pcmcia "
+    "pcmcialegacy scsi sound spd usb vio virtio"
 )
 """The tests of lshw for other classes; on a server with many disks they take most of its time."""
 
@@ -46,7 +46,8 @@ awk '/^MemTotal:/ {{print $2}}' /proc/meminfo
 grep '^physical id' /proc/cpuinfo | sort -u | wc -l
 nproc --all
 command -v lshw >/dev/null || exit 0
-exec lshw -quiet -class display -class memory {" ".join(f"-disable {name}" for name in _NOT_NEEDED.split())} -json 2>/dev/null
+exec lshw -quiet -class display -class memory {" ".join(f"-disable {name}" for name in _NOT_NEEDED.split())} -json \\
+  2>/dev/null
 """
 
 

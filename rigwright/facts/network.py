@@ -71,7 +71,8 @@ for path in /sys/class/net/*; do
   [ -e "$path/type" ] || continue
   printf '%s\\t' "${path##*/}"
   for name in type operstate carrier speed mtu; do word "$path/$name"; done
-  made=$(sed -n 's/^DEVTYPE=//p' "$path/uevent" 2>/dev/null | head -n 1); device=$(readlink -f "$path/device" 2>/dev/null)
+  made=$(sed -n 's/^DEVTYPE=//p' "$path/uevent" 2>/dev/null | head -n 1)
+  device=$(readlink -f "$path/device" 2>/dev/null)
   driver=$(readlink "$path/device/driver" 2>/dev/null)
   printf '%s\\t%s\\t%s\\n' "${made:--}" "${device##*/}" "${driver##*/}"
 done
@@ -122,7 +123,8 @@ def _interface(line: str, addresses: dict[str, list[str]]) -> Interface:
     mbit = host_text.integer(speed) if re.fullmatch(r"\d+", speed) else 0
     return Interface(
         name, _KINDS.get(kind, "other"), state in ("up", "unknown") and carrier != "0",
-        mbit if 0 < mbit < 10**8 else None, host_text.integer(mtu) if mtu != "-" else 0, driver, device if _BUS_ID.fullmatch(device) else "",
+        mbit if 0 < mbit < 10**8 else None, host_text.integer(mtu) if mtu != "-" else 0, driver,
+        device if _BUS_ID.fullmatch(device) else "",
         "" if made_by == "-" else made_by, tuple(addresses.get(name, ())),
     )  # fmt: skip
 

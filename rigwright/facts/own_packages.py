@@ -53,16 +53,19 @@ own_record() {  # KIND NAME VERSION WANT STATUS MARK: the record as it is after 
   }'
 }
 own_write() {  # a new version of the record, from stdin
-  cat >@STATE@/packages.new && chmod 644 @STATE@/packages.new && sync @STATE@/packages.new && mv @STATE@/packages.new @STATE@/packages && sync @STATE@
+  cat >@STATE@/packages.new && chmod 644 @STATE@/packages.new && sync @STATE@/packages.new &&
+    mv @STATE@/packages.new @STATE@/packages && sync @STATE@
 }
 own_ended() {  # records what the last work of apt did, also one that was interrupted
   [ -e @STATE@/packages ] || [ -e @STATE@/packages-before ] || return 0
   recorded=$(own_record) && printf '%s\n' "$recorded" | cut -f 1,2 | own_write && rm -f @STATE@/packages-before
 }
 own_begun() {  # NAME...: before apt begins; NAMEs are not installed now and will be
-  mkdir -p -m 755 @STATE@ && own_ended && marked >@STATE@/packages-before.new && [ -s @STATE@/packages-before.new ] || return
+  mkdir -p -m 755 @STATE@ && own_ended && marked >@STATE@/packages-before.new && [ -s @STATE@/packages-before.new ] ||
+    return
   sync @STATE@/packages-before.new && mv @STATE@/packages-before.new @STATE@/packages-before || return
-  { [ -s @STATE@/packages ] && cat @STATE@/packages || printf 'since\t%s\n' "$(own_since)"; for name; do printf 'new\t%s\n' "$name"; done; } | own_write
+  { [ -s @STATE@/packages ] && cat @STATE@/packages || printf 'since\t%s\n' "$(own_since)"
+    for name; do printf 'new\t%s\n' "$name"; done; } | own_write
 }
 """.replace("@STATE@", STATE)
 )
@@ -132,7 +135,9 @@ _INSTALLED = (
     + r"""
 native=$(dpkg --print-architecture); echo "native $native"
 automatic | sed 's/^/auto\t/'
-dpkg-query -W -f '${db:Status-Status}\t${Package}\t${Architecture}\t${Version}\t${db:Status-Want}\t${Maintainer}\t${Pre-Depends}, ${Depends}\t${Provides}\n' | grep -v '^not-installed\|^config-files'  # the last command: without packages it fails
+dpkg-query -W -f '${db:Status-Status}\t${Package}\t${Architecture}\t${Version}\t${db:Status-Want}\t${Maintainer}\t'\
+'${Pre-Depends}, ${Depends}\t${Provides}\n' |
+  grep -v '^not-installed\|^config-files'  # the last command: without packages it fails
 """
 )
 

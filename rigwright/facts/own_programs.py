@@ -78,7 +78,8 @@ for unit; do
   [ ! -e "$at/watched" ] || echo "touched $unit $(($(date +%s) - $(stat -c %Y "$at/watched")))"
   [ ! -e "$at/follower" ] || echo "follower $unit $(head -n 1 "$at/follower" | head -c 700)"
 done
-grep -soE '/rigwright-[a-z0-9-]+\.service$' /proc/[0-9]*/cgroup | sed -n 's,^/proc/\([0-9]*\)/cgroup:/\(.*\),pid \2 \1,p'
+grep -soE '/rigwright-[a-z0-9-]+\.service$' /proc/[0-9]*/cgroup |
+  sed -n 's,^/proc/\([0-9]*\)/cgroup:/\(.*\),pid \2 \1,p'
 :
 """
 _AT_WORK = ("running", "start", "stop", "final")

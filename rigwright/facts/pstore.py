@@ -32,7 +32,8 @@ rm -f {LISTED}.all
 
 _MOST_RECORDS, _MOST_BYTES = 64, 16_000
 _READ = f"""
-case $(cat /sys/module/pstore/parameters/backend 2>/dev/null) in ''|'(null)') ;; *) echo "backend $(head -c 60 /sys/module/pstore/parameters/backend)" ;; esac
+case $(cat /sys/module/pstore/parameters/backend 2>/dev/null) in ''|'(null)') ;;
+  *) echo "backend $(head -c 60 /sys/module/pstore/parameters/backend)" ;; esac
 [ ! -d /sys/firmware/efi ] || echo uefi
 ! grep -qE '^(efi_pstore|ramoops) ' /proc/modules || echo module
 [ -e {LISTED} ] || {{ echo unlisted; exit 0; }}

@@ -35,8 +35,10 @@ TEXTS = "about packages automatic units gpus locks"
 
 STATE_OF = r"""
 state() {  # FILE PATH: KIND MODE OWNER SHA256 PATH of what stands there
-  if [ -L "$1" ]; then printf 'link\t777\t%s\t%s\t%s\n' "$(stat -c %u:%g -- "$1")" "$(readlink -- "$1" | sha256sum | cut -c 1-64)" "$2"
-  elif [ -f "$1" ]; then printf 'file\t%s\t%s\t%s\n' "$(stat --printf '%a\t%u:%g' -- "$1")" "$(sha256sum <"$1" | cut -c 1-64)" "$2"
+  if [ -L "$1" ]; then printf 'link\t777\t%s\t%s\t%s\n' "$(stat -c %u:%g -- "$1")" \
+    "$(readlink -- "$1" | sha256sum | cut -c 1-64)" "$2"
+  elif [ -f "$1" ]; then printf 'file\t%s\t%s\t%s\n' "$(stat --printf '%a\t%u:%g' -- "$1")" \
+    "$(sha256sum <"$1" | cut -c 1-64)" "$2"
   elif [ -e "$1" ]; then printf 'other\t-\t-\t-\t%s\n' "$2"
   else printf 'absent\t-\t-\t-\t%s\n' "$2"; fi
 }
@@ -81,7 +83,8 @@ class Run(Struct, frozen=True):
 _EACH = """
 runs=/var/lib/rigwright/runs; echo "records $(sha256sum </etc/machine-id 2>/dev/null | cut -c 1-64)"
 cd "$runs" 2>/dev/null || exit 0
-each() { ls -1 2>/dev/null | head -n 200 | while read -r run; do [ -d "./$run/record" ] && [ ! -L "./$run" ] && echo "$run"; done; }
+each() { ls -1 2>/dev/null | head -n 200 | while read -r run; do
+  [ -d "./$run/record" ] && [ ! -L "./$run" ] && echo "$run"; done; }
 """
 _LIST = (
     _EACH
@@ -90,7 +93,8 @@ each | while read -r run; do (
   cd "./$run/record" || exit
   printf 'run\\t%s\\n' "$run"
   head -c 8192 about 2>/dev/null | tr -d '\\000' | sed -n 's/^\\([a-z]*\\) /about\\t\\1\\t/p'
-  [ "$(cut -c 67- digests 2>/dev/null | paste -sd' ')" = "{TEXTS}" ] && sha256sum --status -c digests 2>/dev/null && echo sound
+  [ "$(cut -c 67- digests 2>/dev/null | paste -sd' ')" = "{TEXTS}" ] && sha256sum --status -c digests 2>/dev/null &&
+    echo sound
   [ ! -e done ] || echo done
   for file in to try adopted; do
     [ ! -f "$file" ] || printf '%s\\t%s\\n' "$file" "$(head -c 1200 "$file" | tr -d '\\000' | head -n 1)"
@@ -197,14 +201,18 @@ _FILES = (
     + """
 for run in $(since "$1"); do
   for name in files wrote; do
-    [ ! -f "./$run/record/$name" ] || head -c 262144 "./$run/record/$name" | tr -d '\\000' | grep . | while read -r line; do printf '%s\\t%s\\t%s\\n' "$name" "$run" "$line"; done
+    [ ! -f "./$run/record/$name" ] || head -c 262144 "./$run/record/$name" | tr -d '\\000' | grep . |
+      while read -r line; do printf '%s\\t%s\\t%s\\n' "$name" "$run" "$line"; done
   done
 done
-{ printf '%s\n' @LISTS@; for run in $(since "$1"); do cut -f 5- "./$run/record/wrote" 2>/dev/null; done; } | grep '^/' | sort -u | head -n 2000 | while read -r path; do
+{ printf '%s\n' @LISTS@; for run in $(since "$1"); do cut -f 5- "./$run/record/wrote" 2>/dev/null; done; } |
+  grep '^/' | sort -u | head -n 2000 | while read -r path; do
   printf 'now\\t-\\t'; state "$path" "$path"
   for run in $(since "$1"); do
     for kept in "$run/record/before" "$run/before"; do
-      if [ -L "./$kept$path" ] || [ -f "./$kept$path" ]; then printf 'kept\\t%s\\t' "$kept"; state "./$kept$path" "$path"; fi
+      if [ -L "./$kept$path" ] || [ -f "./$kept$path" ]; then
+        printf 'kept\\t%s\\t' "$kept"; state "./$kept$path" "$path"
+      fi
     done
   done
 done; :
@@ -297,9 +305,11 @@ d=$(mktemp -d -p /run rigwright.XXXXXX) && trap 'rm -rf "$d"' EXIT || exit 1
 listed >"$d/now" && [ -s "$d/now" ] && marked >"$d/marked" || exit 1
 for run in $(since "$1"); do
   head -c 1048576 "./$run/record/own-packages" 2>/dev/null | tr -d '\\000'
-  [ ! -e "./$run/record/apt-before" ] || LC_ALL=C comm -3 "./$run/record/apt-before" "$d/marked" | sed 's/^\\t//' | cut -f 1
+  [ ! -e "./$run/record/apt-before" ] ||
+    LC_ALL=C comm -3 "./$run/record/apt-before" "$d/marked" | sed 's/^\\t//' | cut -f 1
 done | sort -u >"$d/own"
-{ cat /var/lib/rigwright/holds; for run in $(since "$1"); do cat "./$run/record/before/var/lib/rigwright/holds"; done; } 2>/dev/null |
+{ cat /var/lib/rigwright/holds; for run in $(since "$1"); do cat "./$run/record/before/var/lib/rigwright/holds"
+  done; } 2>/dev/null |
   head -c 1048576 | tr -d '\\000' | grep . | sort -u >"$d/holds"
 automatic >"$d/automatic"
 awk -F '\\t' -v d="$d" '
@@ -316,8 +326,10 @@ awk -F '\\t' -v d="$d" '
       automatic = (name in auto_was) != (name in auto_now)
       if (moved && !(name in own)) others++
       if ((name in own) && (moved || held || (automatic && status[name] == "installed")) || ((name in holds) && held))
-        print "package\\t" name "\\t" version[name] "\\t" status[name] "\\t" version_now[name] "\\t" status_now[name] "\\t" \
-          (want[name] == "hold") (want_now[name] == "hold") (name in auto_was) (name in auto_now) ((name in own) && moved)
+        print "package\\t" name "\\t" version[name] "\\t" status[name] "\\t" version_now[name] "\\t" \\
+          status_now[name] "\\t" \\
+          (want[name] == "hold") (want_now[name] == "hold") (name in auto_was) (name in auto_now) \\
+          ((name in own) && moved)
     }
     print "others\\t" others + 0
   }' "$d/own" "$d/holds" "$d/automatic" "./$2/record/automatic" "./$2/record/packages" "$d/now"
@@ -373,11 +385,14 @@ _UNITS = (
     _EACH
     + _SINCE
     + """
-for run in $(since "$1"); do head -c 65536 "./$run/record/own-units" 2>/dev/null | tr -d '\\000'; done | grep -xE '[A-Za-z0-9@:_.\\-]{1,255}' | sort -u | head -n 200 |
+for run in $(since "$1"); do head -c 65536 "./$run/record/own-units" 2>/dev/null | tr -d '\\000'; done |
+  grep -xE '[A-Za-z0-9@:_.\\-]{1,255}' | sort -u | head -n 200 |
 while read -r unit; do
-  printf 'unit\\t%s\\t%s\\t%s\\t%s\\n' "$unit" "$(awk -v unit="$unit" '$1 == "file" && $2 == unit {print $3}' "./$2/record/units" | head -n 1)" \\
+  printf 'unit\\t%s\\t%s\\t%s\\t%s\\n' "$unit" \\
+    "$(awk -v unit="$unit" '$1 == "file" && $2 == unit {print $3}' "./$2/record/units" | head -n 1)" \\
     "$(awk -v unit="$unit" '$1 == "unit" && $2 == unit {print $3}' "./$2/record/units" | head -n 1)" \\
-    "$(systemctl show -p LoadState,ActiveState,UnitFileState -- "$unit" 2>/dev/null | sort | cut -d= -f 2 | paste -sd' ')"
+    "$(systemctl show -p LoadState,ActiveState,UnitFileState -- "$unit" 2>/dev/null |
+      sort | cut -d= -f 2 | paste -sd' ')"
 done; :
 """
 )

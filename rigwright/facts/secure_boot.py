@@ -29,7 +29,9 @@ for file in /boot/efi/EFI/*/*.[eE][fF][iI]; do
   [ -f "$file" ] && LC_ALL=C grep -aqP 'm\\x00m\\x00x\\x006\\x004\\x00' "$file" 2>/dev/null || continue
   echo shim; [ -f "${file%/*}/mmx64.efi" ] || echo "without ${file%/*}"
 done
-if [ -f "$certificate" ] && command -v mokutil >/dev/null; then echo "state $(mokutil --test-key "$certificate" 2>&1 | head -n 1)"; fi
+if [ -f "$certificate" ] && command -v mokutil >/dev/null; then
+  echo "state $(mokutil --test-key "$certificate" 2>&1 | head -n 1)"
+fi
 """
 
 KeyState = Literal["enrolled", "staged", "blocked", "none"]

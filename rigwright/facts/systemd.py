@@ -37,7 +37,8 @@ class Unit(Struct, frozen=True):
 _MODULES_LOAD = """
 PATH=$PATH:/usr/sbin:/sbin
 [ "$(systemctl show -p Result --value systemd-modules-load.service 2>/dev/null)" = success ] && exit 0
-journalctl -q --no-pager -b -o cat -n 200 -u systemd-modules-load.service 2>/dev/null | grep -iE "fail|error|refus" | grep -i nvidia | tail -n 3; :
+journalctl -q --no-pager -b -o cat -n 200 -u systemd-modules-load.service 2>/dev/null | grep -iE "fail|error|refus" |
+  grep -i nvidia | tail -n 3; :
 """
 
 
@@ -62,7 +63,9 @@ failed: Fact[tuple[str, ...]] = Fact("systemd.failed", script(_FAILED, reads=Tru
 
 STATES = """
 set -f; units=$1; shift
-state=$(systemctl show -p LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,MainPID,ActiveEnterTimestampMonotonic -- $units) || exit
+state=$(systemctl show \\
+  -p LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,MainPID,ActiveEnterTimestampMonotonic \\
+  -- $units) || exit
 echo "$state"
 echo; echo "now=$(date +%s.%N)"; read up rest </proc/uptime; echo "up=$up"
 while case $state in *MainPID=*) ;; *) ! :;; esac; do

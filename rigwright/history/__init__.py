@@ -146,7 +146,8 @@ class History:
         with HISTORY.reading(self.path):
             row = self._database.execute(
                 "SELECT value, first_seen, last_seen, run FROM fact WHERE host = ? AND name = ?"
-                " ORDER BY first_seen > ?, CASE WHEN first_seen > ? THEN first_seen ELSE -min(last_seen, ?) END, id DESC LIMIT 1",
+                " ORDER BY first_seen > ?, CASE WHEN first_seen > ? THEN first_seen ELSE -min(last_seen, ?) END, "
+                "id DESC LIMIT 1",
                 (machine, name, until, until, until),
             ).fetchone()
             return Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), _text(row[3])) if row else None
@@ -165,7 +166,8 @@ class History:
                     if name not in chosen or rank < chosen[name][0]:
                         chosen[name] = rank, value
             ids = json.dumps(sorted({value for _, value in chosen.values()}))
-            texts = dict(self._database.execute("SELECT id, text FROM value WHERE id IN (SELECT value FROM json_each(?))", (ids,)))  # fmt: skip
+            texts = dict(self._database.execute("SELECT id, text FROM value WHERE id IN "
+                                                "(SELECT value FROM json_each(?))", (ids,)))  # fmt: skip
             return {name: json.loads(texts[value]) for name, (_, value) in chosen.items()}
 
     def every(self, machine: int | None, name: str) -> list[Seen]:
@@ -181,7 +183,8 @@ class History:
         """By machine, the one last seen at the end: its name and the last value of a fact."""
         with HISTORY.reading(self.path):
             rows = self._database.execute(
-                "SELECT host.id, host.name, value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
+                "SELECT host.id, host.name, value, first_seen, last_seen, "
+                "run FROM fact JOIN host ON host.id = fact.host"
                 " WHERE fact.id IN (SELECT max(id) FROM seen WHERE seen.name = ? GROUP BY host) ORDER BY last_seen",
                 (name,),
             ).fetchall()
@@ -257,7 +260,8 @@ class History:
         with HISTORY.reading(self.path):
             row = self._database.execute(
                 "SELECT max(ended) FROM outcome JOIN run ON run.id = run WHERE host = ?"
-                " AND exit_code != 130 AND command IN ('provision', 'verify', 'accept', 'fleet.check', 'fleet.report') AND (status IN ('ok', 'changed')"
+                " AND exit_code != 130 AND command IN ('provision', 'verify', 'accept', 'fleet.check', "
+                "'fleet.report') AND (status IN ('ok', 'changed')"
                 " OR command = 'provision' AND status = 'failed' AND coalesce(outcome.error, 'null') = 'null')",
                 (machine,),
             ).fetchone()

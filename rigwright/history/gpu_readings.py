@@ -67,7 +67,8 @@ def prune(database: sqlite3.Connection, now: float) -> None:
     ).fetchall()
     if hours:
         database.execute(
-            "DELETE FROM reading WHERE at >= ? AND at < ? AND (host, gpu, CAST(at / 3600 AS INTEGER)) IN (SELECT host, gpu,"
+            "DELETE FROM reading WHERE at >= ? AND at < ? AND (host, gpu, "
+            "CAST(at / 3600 AS INTEGER)) IN (SELECT host, gpu,"
             " CAST(at / 3600 AS INTEGER) FROM reading WHERE at >= ? AND at < ? GROUP BY 1, 2, 3 HAVING count(*) > 1)",
             (begin, until, begin, until),
         )
@@ -87,7 +88,8 @@ def since(database: sqlite3.Connection, begin: float, now: float, spans: int) ->
     if first is None:
         return {}
     rows = database.execute(
-        "SELECT host, uuid, latest, temperature_c, power_w FROM (SELECT host, gpu, max(at) AS latest, max(temperature_c) AS temperature_c,"
+        "SELECT host, uuid, latest, temperature_c, power_w FROM (SELECT host, gpu, max(at) AS latest, "
+        "max(temperature_c) AS temperature_c,"
         " max(power_w) AS power_w FROM reading WHERE at >= ? GROUP BY host, gpu, CAST((at - ?) / ? AS INTEGER))"
         " JOIN gpu ON gpu.id = gpu ORDER BY host, uuid, latest",
         (first, first, max((now - first) / spans, 1.0)),

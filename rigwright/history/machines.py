@@ -131,7 +131,8 @@ class RecordedMachines(Struct, frozen=True, dict=True):
         return replace(match, shared=tuple(sorted(more if machine and not own_only and match.former is None else ())))
 
     def _news(
-        self, machine: RecordedMachine | None, name: str, simulated: bool, identity: MachineIdentity, taken: Container[int]
+        self, machine: RecordedMachine | None, name: str, simulated: bool, identity: MachineIdentity,
+        taken: Container[int]
     ) -> Match:  # fmt: skip
         """The match, with what is new about the machine under that name."""
         before = [place for place in machine.places if place.name != name] if machine else []
@@ -188,7 +189,8 @@ def read(database: sqlite3.Connection, present: Iterable[str] = ()) -> RecordedM
     ):
         places[host].append(Place(name, address, first_seen, last_seen, bool(told)))
     rows = database.execute(
-        "SELECT id, name, address, identity, simulated, baseline.value FROM host LEFT JOIN baseline ON host = id ORDER BY id"
+        "SELECT id, name, address, identity, simulated, baseline.value FROM host LEFT JOIN baseline ON host = id "
+        "ORDER BY id"
     )
     machines = (
         RecordedMachine(

@@ -98,7 +98,8 @@ def _outcome(
     """Inserts the result of a host. `said`: the ids of findings' texts that this run has inserted, which are added."""
     steps = report["steps"]
     _insert(
-        database, "outcome", run, host, _text(name), _text(report.get("address") or name), report["status"], _json(report["error"]),
+        database, "outcome", run, host, _text(name), _text(report.get("address") or name), report["status"],
+        _json(report["error"]),
         _text(report["simulated"]), bool(report["rebooted"]),
         len(steps), report["seconds"],
     )  # fmt: skip
@@ -132,7 +133,8 @@ def _hash(text: str) -> int:
 def _last_values(database: sqlite3.Connection, hosts: Iterable[int]) -> dict[tuple[int, str], tuple[int, int]]:
     """By host and name of a fact the id of its last row and of the value there."""
     rows = database.execute(
-        "SELECT host, name, max(id), value FROM seen WHERE host IN (SELECT value FROM json_each(?)) GROUP BY host, name",
+        "SELECT host, name, max(id), value FROM seen WHERE host IN (SELECT value FROM json_each(?))"
+        " GROUP BY host, name",
         (json.dumps(sorted(hosts)),),
     )
     return {(host, name): (id, value) for host, name, id, value in rows}
@@ -183,7 +185,8 @@ def prune(database: sqlite3.Connection, now: float, before: float, reports_befor
     )
     for (run,) in old.fetchall():
         gone += database.execute(
-            "DELETE FROM finding WHERE run = ? AND (SELECT verdict FROM saying WHERE saying.id = finding.saying) IN ('pass', 'info')", (run,)
+            "DELETE FROM finding WHERE run = ? AND (SELECT verdict FROM saying WHERE saying.id = finding.saying) IN "
+            "('pass', 'info')", (run,)
         ).rowcount  # fmt: skip
         database.execute("UPDATE run SET whole = 0 WHERE id = ?", (run,))
     if gone:
@@ -199,7 +202,8 @@ def prune(database: sqlite3.Connection, now: float, before: float, reports_befor
 
 _SUPERSEDED = """NOT EXISTS (SELECT 1 FROM outcome WHERE outcome.run = run.id AND NOT EXISTS (
     SELECT 1 FROM run AS later CROSS JOIN outcome AS newer
-    WHERE later.started > run.started AND later.command LIKE :command AND {0} AND newer.run = later.id AND newer.host = outcome.host))"""
+    WHERE later.started > run.started AND later.command LIKE :command AND {0}
+      AND newer.run = later.id AND newer.host = outcome.host))"""
 """The condition that each host of a run has a later run. Mostly the first of the later runs decides."""
 
 

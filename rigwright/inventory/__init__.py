@@ -31,7 +31,10 @@ def read(path: Path, vault_password_file: str = "") -> Inventory:
     sources = list(files.sources(path))
     if not sources:
         skipped = sorted(file_path.name for file_path in path.glob("*.ini")) if path.is_dir() else []
-        fix = "cd to the folder with your inventory, or --inventory PATH, or RIGWRIGHT_INVENTORY; invoke init makes a new one here"
+        fix = (
+            "cd to the folder with your inventory, or --inventory PATH, or RIGWRIGHT_INVENTORY; "
+            "invoke init makes a new one here"
+        )
         if skipped:
             fix = f"--inventory {path / skipped[0]}: in a directory .ini files are passed by, as Ansible does"
         found = "no inventory there" if path.is_absolute() else f"no inventory there: {path.absolute()}"

@@ -25,7 +25,8 @@ kept() {  # FILE PATH: adds to the record of this run what stands there, once
   file*) was_mode=0$(printf %s "$was" | cut -f 2)
     was_size=$(stat -c %s -- "$1")
     if [ $((was_mode & 4)) != 0 ] && [ "$was_size" -le @BYTES@ ] && [ "$was_size" -le "${record_room:=@ROOM@}" ]; then
-      record_room=$((record_room - was_size)); (umask 077; mkdir -p -- "$record/before${2%/*}") && cp -a -- "$1" "$record/before$2" && secure "$record/before$2" || return
+      record_room=$((record_room - was_size)); (umask 077; mkdir -p -- "$record/before${2%/*}") &&
+        cp -a -- "$1" "$record/before$2" && secure "$record/before$2" || return
     fi;;
   link*) (umask 077; mkdir -p -- "$record/before${2%/*}") && cp -a -- "$1" "$record/before$2" || return;;
   esac
@@ -41,7 +42,7 @@ wrote() {  # STATE: adds what will stand at a path to what this run wrote
 was, was_mode, was_size, record_room) are global."""
 
 APT_WORK = r"""
-ended() {  # FOLDER: adds the packages that differ from those of before apt began, also by their mark, to the packages of that run
+ended() {  # FOLDER: adds to the packages of that run those that differ, also by their mark, from before apt began
   [ -e "$1/apt-before" ] || return 0
   marked | LC_ALL=C comm -3 "$1/apt-before" - | sed 's/^\t//' | cut -f 1 | sort -u >>"$1/own-packages" &&
     sync "$1/own-packages" && rm -f "$1/apt-before"
@@ -49,7 +50,8 @@ ended() {  # FOLDER: adds the packages that differ from those of before apt bega
 begun() {
   own=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
   [ -d "$own" ] || return 0
-  ended "$own"; marked >"$own/apt-before.new" && sync "$own/apt-before.new" && mv "$own/apt-before.new" "$own/apt-before"
+  ended "$own"; marked >"$own/apt-before.new" && sync "$own/apt-before.new" &&
+    mv "$own/apt-before.new" "$own/apt-before"
 }
 """
 """Shell functions around each work of apt, after LISTED: `begun`, and `ended "$own"`, which records what it changed."""
@@ -88,10 +90,13 @@ release=$(uname -r)
 listed >packages && [ -s packages ] || fail 'dpkg-query does not list the packages, or there is no room'
 automatic | LC_ALL=C sort >automatic
 timeout 20 systemctl list-unit-files --plain --no-legend --no-pager 2>/dev/null | awk '{print "file " $1 " " $2}' >units
-timeout 20 systemctl list-units --all --plain --no-legend --no-pager 2>/dev/null | awk '{print "unit " $1 " " $3}' >>units
+timeout 20 systemctl list-units --all --plain --no-legend --no-pager 2>/dev/null |
+  awk '{print "unit " $1 " " $3}' >>units
 : >gpus; cat @LOCKED@ >locks 2>/dev/null || :
 if [ -e /proc/driver/nvidia/version ]; then
-  { timeout -k 1 20 nvidia-smi -q -x >gpus.new 2>/dev/null && grep -v '<supported_graphics_clock>' gpus.new >gpus; rm -f gpus.new; echo >asked; } &
+  { timeout -k 1 20 nvidia-smi -q -x >gpus.new 2>/dev/null &&
+    grep -v '<supported_graphics_clock>' gpus.new >gpus
+    rm -f gpus.new; echo >asked; } &
   n=0; while [ ! -e asked ] && [ $n -lt 220 ]; do n=$((n + 1)); sleep 0.1; done; rm -f asked
 fi
 : >files; : >wrote; : >own-packages; : >own-units; n=0 all_at_once=1
@@ -100,7 +105,8 @@ for path in @USUAL@; do
   { [ -f "$path" ] || [ -L "$path" ]; } && [ $n -lt @MOST@ ] && case $path in *'
 '*) ;; *) n=$((n + 1)); kept "$path" "$path" || fail "no room in $runs";; esac
 done
-sha256sum @TEXTS@ >digests && find . ! -type l -exec sync -- {} + && mv "$record" "$runs/$run/record" && sync "$runs/$run" "$runs" || fail "no room in $runs"
+sha256sum @TEXTS@ >digests && find . ! -type l -exec sync -- {} + && mv "$record" "$runs/$run/record" &&
+  sync "$runs/$run" "$runs" || fail "no room in $runs"
 """
     )
     .replace("@USUAL@", _USUAL)

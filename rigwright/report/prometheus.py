@@ -32,16 +32,19 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rigwright_report_exit_code": ("gauge", "0 as expected, 1 error, 2 drift, 3 a host did not answer."),
     "rigwright_host_info": ("gauge", "The host in labels; always 1."),
     "rigwright_host_up": ("gauge", "1 when the host was asked and answered."),
-    "rigwright_host_drifting": ("gauge", "1 when the host differs from its playbook, its past or its peers, or a check failed."),
+    "rigwright_host_drifting": ("gauge",
+                                "1 when the host differs from its playbook, its past or its peers, or a check failed."),
     "rigwright_host_findings": ("gauge", "Findings by verdict: fail, unknown, warn."),
     "rigwright_host_pending_changes": ("gauge", "Changes that provision would make."),
     "rigwright_host_became_different": ("gauge", "Differences from the last report."),
-    "rigwright_host_end_of_life_time_seconds": ("gauge", "When security updates of the distribution, or the driver's branch, end; seconds since 1970."),
+    "rigwright_host_end_of_life_time_seconds": ("gauge", "When security updates of the distribution, "
+                                                         "or the driver's branch, end; seconds since 1970."),
     "rigwright_gpu_info": ("gauge", "The GPU in labels; always 1."),
     "rigwright_gpu_up": ("gauge", "1 when the GPU answers."),
     "rigwright_gpu_temperature_celsius": ("gauge", "The GPU's temperature."),
     "rigwright_gpu_slowdown_temperature_celsius": ("gauge", "The temperature at which the GPU slows down."),
-    "rigwright_gpu_temperature_margin_celsius": ("gauge", "Degrees left to the GPU's temperature limit (T.Limit, Ada and newer)."),
+    "rigwright_gpu_temperature_margin_celsius": ("gauge", "Degrees left to the GPU's temperature limit (T.Limit, "
+                                                          "Ada and newer)."),
     "rigwright_gpu_memory_temperature_celsius": ("gauge", "The temperature of the GPU's memory."),
     "rigwright_gpu_power_watts": ("gauge", "The GPU's power draw."),
     "rigwright_gpu_power_limit_watts": ("gauge", "The GPU's power limit."),
@@ -55,7 +58,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rigwright_gpu_pcie_replays_total": ("counter", "PCIe packets that were sent again, counted by the GPU."),
     "rigwright_gpu_pcie_width_lanes": ("gauge", "PCIe lanes in use."),
     "rigwright_gpu_pcie_width_max_lanes": ("gauge", "PCIe lanes that the GPU has."),
-    "rigwright_gpu_full_load_ratio": ("gauge", "What the newest stress measured as a share of the model's figure, by kind of product."),
+    "rigwright_gpu_full_load_ratio": ("gauge", "What the newest stress measured as a share of the model's figure, "
+                                               "by kind of product."),
     "rigwright_gpu_full_load_time_seconds": ("gauge", "When the newest stress measured the GPU; seconds since 1970."),
 }  # fmt: skip
 """Every metric: its type and its HELP text; docs/guide/fleet.md lists them."""

@@ -170,8 +170,9 @@ def require_machine(host: Host, recorded: MachineIdentity, here: MachineIdentity
         return
     found = f"{host.name} is another machine ({recorded}) than this one ({here})"
     fix = (
-        "run it on that machine; invoke init --local --host NEW_NAME describes this one; if this is that machine with a "
-        f"new board or system, take {LOCAL_MACHINE} out there and put it in again: {LOCAL_MACHINE}: {identifiers(here)}"
+        "run it on that machine; invoke init --local --host NEW_NAME describes this one; "
+        f"if this is that machine with a new board or system, take {LOCAL_MACHINE} out there "
+        f"and put it in again: {LOCAL_MACHINE}: {identifiers(here)}"
     )
     raise InputError(host.origin(LOCAL_MACHINE), found, "the machine that the inventory describes", fix)
 

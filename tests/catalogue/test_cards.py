@@ -82,11 +82,14 @@ def test_a_chip_is_as_old_as_the_oldest_described_card_of_its_architecture() -> 
     ("device_id", "name", "architecture", "capability", "flavours", "last_branch", "last_cuda", "verbs"),
     [
         ("1b82", "NVIDIA GeForce GTX 1070 Ti", "Pascal", "6.1", ("proprietary",), 580, "12.9", ()),
-        ("2187", "NVIDIA GeForce GTX 1650 SUPER", "Turing", "7.5", ("proprietary", "open"), None, None, ("locked_graphics",)),
+        ("2187", "NVIDIA GeForce GTX 1650 SUPER", "Turing", "7.5", ("proprietary", "open"), None, None,
+         ("locked_graphics",)),
         ("1b38", "Tesla P40", "Pascal", "6.1", ("proprietary",), 580, "12.9", ()),
         ("1023", "Tesla K40m", "Kepler", "3.5", ("proprietary",), 470, "11.8", ()),
-        ("2230", "NVIDIA RTX A6000", "Ampere", "8.6", ("proprietary", "open"), None, None, ("locked_graphics", "locked_memory")),
-        ("2d04", "NVIDIA GeForce RTX 5060 Ti", "Blackwell", "12.0", ("open",), None, None, ("locked_graphics", "locked_memory")),
+        ("2230", "NVIDIA RTX A6000", "Ampere", "8.6", ("proprietary", "open"), None, None,
+         ("locked_graphics", "locked_memory")),
+        ("2d04", "NVIDIA GeForce RTX 5060 Ti", "Blackwell", "12.0", ("open",), None, None,
+         ("locked_graphics", "locked_memory")),
         ("1bff", "GPU 10de:1bff (GP104)", "Pascal", "6.1", ("proprietary",), 580, "12.9", ()),
     ],
 )  # fmt: skip

@@ -100,10 +100,13 @@ class _Server(http.server.SimpleHTTPRequestHandler):
             super().do_GET()
 
     page = (
-        b'<html><a href="../">up</a><a href="redistrib_580.178.04.json">one</a><A HREF=\'/page/redistrib_13.1.1.json\'>two</A>'
+        b'<html><a href="../">up</a><a href="redistrib_580.178.04.json">one</a><A '
+        b"HREF='/page/redistrib_13.1.1.json'>two</A>"
         b'<a href="redistrib_580.178.04.json.asc">signature</a><a href="redistrib_v2_13.1.1.json">other</a>'
-        b'<a href="https://example.org/page/redistrib_595.1.1.json">elsewhere</a><a href="../feed/redistrib_13.6.0.json">up</a>'
-        b'<a href="//[broken/redistrib_595.1.1.json">broken</a><a href="sub/redistrib_600.1.1.json">deeper</a><a>none</a>'
+        b'<a href="https://example.org/page/redistrib_595.1.1.json">elsewhere</a><a '
+        b'href="../feed/redistrib_13.6.0.json">up</a>'
+        b'<a href="//[broken/redistrib_595.1.1.json">broken</a><a '
+        b'href="sub/redistrib_600.1.1.json">deeper</a><a>none</a>'
     )
 
     def _answer(self, code: int, headers: dict[str, str], body: bytes = b"") -> None:

@@ -99,9 +99,12 @@ def test_nvswitches_on_the_bus_want_the_fabric_manager() -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (["k80", "rtx-4090"], ["Tesla K80 (PCIE-1), branches 340 to 470", "RTX 4090 (PCIE-2), branches 520 to the newest"]),
-        (["v100-pcie-16gb", "rtx-5090"], ["V100-PCIE-16GB (PCIE-1), proprietary module only", "RTX 5090 (PCIE-2), open module only"]),
-        (["rtx-3090", "gtx-1080", "b200"], ["GTX 1080 (PCIE-2), proprietary module only", "B200 (PCIE-3), open module only"]),
+        (["k80", "rtx-4090"], ["Tesla K80 (PCIE-1), branches 340 to 470",
+                               "RTX 4090 (PCIE-2), branches 520 to the newest"]),
+        (["v100-pcie-16gb", "rtx-5090"],
+         ["V100-PCIE-16GB (PCIE-1), proprietary module only", "RTX 5090 (PCIE-2), open module only"]),
+        (["rtx-3090", "gtx-1080", "b200"],
+         ["GTX 1080 (PCIE-2), proprietary module only", "B200 (PCIE-3), open module only"]),
         (["k80", "h100-pcie"], ["Tesla K80 (PCIE-1)", "H100 PCIe (PCIE-2)"]),
     ],
 )  # fmt: skip

@@ -23,7 +23,8 @@ def matches(typed: str, rigs: Path | None = None) -> tuple[Match, ...]:
 @pytest.mark.parametrize(
     ("typed", "words", "missing"),
     [
-        ("V100", ["v100-pcie-16gb", "v100-sxm2-32gb", "servbadge", "dgx-1v", "10de:1db3"], ["rig-3090", "a100-sxm4-40gb"]),
+        ("V100", ["v100-pcie-16gb", "v100-sxm2-32gb", "servbadge", "dgx-1v", "10de:1db3"],
+         ["rig-3090", "a100-sxm4-40gb"]),
         ("3090", ["rtx-3090", "rig-3090", "mixed-30", "10de:2203"], ["rtx-3080"]),
         ("RTX 6000", ["quadro-rtx-6000", "rtx-6000", "10de:26b1", "10de:2bb1"], ["10de:1e30"]),
         ("rtx6000", ["quadro-rtx-6000", "10de:26b1"], ["titan-rtx"]),

@@ -77,7 +77,8 @@ def test_it_is_what_it_was_meant_to_be(name: str) -> None:
 
 
 _CASE_KEYS = (
-    "gpus", "driver", "cuda", "path", "links", "nvswitches", "bandwidth_gb_s", "all_reduce_gb_s", "power_limit_w", "scaling"
+    "gpus", "driver", "cuda", "path", "links", "nvswitches", "bandwidth_gb_s", "all_reduce_gb_s", "power_limit_w",
+    "scaling"
 )  # fmt: skip
 
 

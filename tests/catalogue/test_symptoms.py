@@ -113,14 +113,16 @@ def test_what_people_search_for(text: str, key: str) -> None:
         "pci 0000:3b:00.0: VF BAR 0 [mem size 0x40000000 64bit pref]: can't assign; no space",
         "pci 0000:3b:00.0: BAR 7: no space for [mem size 0x40000000 64bit pref]",
         "pci 0000:c1:00.0: BAR 0: no space for [mem size 0x02000000 64bit pref]",
-        "pci 0000:c1:00.0: [15b3:1017] type 00 class 0x020000\npci 0000:c1:00.0: BAR 0: no space for [mem size 0x02000000]",
+        "pci 0000:c1:00.0: [15b3:1017] type 00 class 0x020000\n"
+        "pci 0000:c1:00.0: BAR 0: no space for [mem size 0x02000000]",
         "pci 0000:0b:00.0: BAR 1: no space for [mem size 0x400000000 64bit pref]\n"
         "pci 0000:0b:00.0: BAR 1: assigned [mem 0x38000000000-0x383ffffffff 64bit pref]",
         "pci 0000:0b:00.0: BAR 1 [mem 0x38000000000-0x383ffffffff 64bit pref]: assigned",
         "nvidia-nvswitch2: SXid (PCI:0000:c4:00.0): 79",
         "NVRM: Xid (PCI:0000:79:00): 13, pid=79, name=python3, Graphics Exception: ESR 0x504730=0x79",
         "BOOT_IMAGE=/vmlinuz-6.8.0-71-generic root=UUID=0a ro apparmor=none iommu=pt",
-        "    Remapped Rows\n        Correctable Error                 : 0\n        Pending                           : No",
+        "    Remapped Rows\n        Correctable Error                 : 0\n"
+        "        Pending                           : No",
         "DMAR: [DMA Read] Request device [00:02.0] fault addr 9f5bb000 [fault reason 06] PTE Read access is not set",
         "EDAC MC0: Giving out device to module skx_edac controller Skylake Socket#0 IMC#0",
         "        Memory Current Temp               : 78 C",

@@ -13,7 +13,8 @@ from rigwright.core.shortening import LONGEST
 from rigwright.facts.gpu.figures import Dated, GpuFigures
 
 NOW = GpuFigures(
-    "GPU-0", "Tesla V100-SXM2-16GB", 200.0, "535.161.08", "12.2", 600.0, {"fp32": 14.0, "fp64": 7.0}, {"fp32": 1500.0, "fp64": 1500.0},
+    "GPU-0", "Tesla V100-SXM2-16GB", 200.0, "535.161.08", "12.2", 600.0, {"fp32": 14.0, "fp64": 7.0},
+    {"fp32": 1500.0, "fp64": 1500.0},
     750.0, 12.6, 12.5, 60.0,
 )  # fmt: skip
 

@@ -295,9 +295,11 @@ def test_wheels_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("Retrying after connection broken by 'NewConnectionError(...: [Errno 111] Connection refused')': /x/\nERROR: none found",
+        ("Retrying after connection broken by 'NewConnectionError(...: [Errno 111] Connection refused')': /x/\n"
+         "ERROR: none found",
          "[Errno 111] Connection refused"),
-        ("Could not fetch URL https://x/: connection error: [Errno -2] Name or service not known", "[Errno -2] Name or service not known"),
+        ("Could not fetch URL https://x/: connection error: [Errno -2] Name or service not known",
+         "[Errno -2] Name or service not known"),
         ("Retrying after connection broken by 'ReadTimeoutError(\"read timed out. (15)\")'", "timed out"),
         ("connection broken by 'something new'", "connection broken by 'something new'"),
         ("ERROR: No matching distribution found for nvidia-x==1.2.3", ""),

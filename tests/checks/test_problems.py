@@ -47,7 +47,7 @@ def recorded(path: Any) -> tuple[dict[str, Any], tuple[Finding, ...]]:
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_a_recorded_machine(path: Any) -> None:
-    """A case is named as its faults, with `_twice` for one fault of two GPUs: each fault is one problem with its fix."""
+    """A case is named after its faults, `_twice` for one fault of two GPUs: each fault is one problem with a fix."""
     case, findings = recorded(path)
     made = problems(findings)
     assert [
@@ -177,7 +177,8 @@ def test_differences_are_shown_by_step_and_settings_of_others_are_warnings() -> 
 
     limits = [Change("change", f"SXM2-{number} 0000:0{number}:00.0 power limit", "200 W", "180 W") for number in (1, 2)]
     found = drift([
-        planned("Pins of others", status="ok", notes=(Note("00-old pins nvidia: take it out", True, foreign=True), Note("x: y", True))),
+        planned("Pins of others", status="ok",
+                notes=(Note("00-old pins nvidia: take it out", True, foreign=True), Note("x: y", True))),
         planned("Limits in force", status="pending", changes=tuple(limits)),
         planned("Limits at boot", status="pending", changes=(Change("add", "gpu-limits.service", "", "1 byte"),)),
     ])  # fmt: skip
@@ -219,7 +220,10 @@ def test_unfinished_work_follows_from_a_job_at_work() -> None:
 def test_gpus_that_were_not_started_are_one_problem_each_with_all_that_follows() -> None:
     """nvidia-smi then says nothing to the other checks: they are unknown, and follow from it."""
     store = FactStore()
-    words = "NVRM: GPU 0000:0{0}:00.0: Failed to copy vbios to system memory.\nNVRM: GPU 0000:0{0}:00.0: RmInitAdapter failed! (0x30:0xffff:1)"
+    words = (
+        "NVRM: GPU 0000:0{0}:00.0: Failed to copy vbios to system memory.\n"
+        "NVRM: GPU 0000:0{0}:00.0: RmInitAdapter failed! (0x30:0xffff:1)"
+    )
     answers = {
         pci.gpus: Result(0, b"0000:01:00.0 0x030200 1db1 nvidia\n0000:02:00.0 0x030200 1db1 nvidia\n"),
         gpu.gpus: Result(6, b"No devices were found\n"),

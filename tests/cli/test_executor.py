@@ -69,7 +69,10 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
 
     def answer(name: str, cmd: Command) -> Result:
         watts = 200 if name in made.made else 300
-        row = f"0, {UUID % name[-2:]}, 00000000:06:00.0, Tesla V100-SXM2-16GB, Enabled, {watts}.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312\n"
+        row = (
+            f"0, {UUID % name[-2:]}, 00000000:06:00.0, Tesla V100-SXM2-16GB, Enabled, {watts}.00, 150.00, 300.00, "
+            "300.00, 877, 1312, 877, 1312\n"
+        )
         said: dict[Command, str] = {
             gpu.gpus.command: nvidia_smi.xml("gpu.gpus", row),
             pci.gpus.command: "0000:06:00.0 0x030200 1db1 nvidia\n",
@@ -155,11 +158,13 @@ def test_text_and_document_are_those_of_the_command_without_workers(
         (
             {"insecure": True},
             "--insecure: is for --executor, which is not given\n  expected: --insecure with --executor\n"
-            "  fix:      --executor tcp://SCHEDULER:8786 --insecure; to connect from this machine, leave --insecure out\n",
+            "  fix:      --executor tcp://SCHEDULER:8786 --insecure; "
+            "to connect from this machine, leave --insecure out\n",
         ),
         (
             {"executor": ADDRESS, "slice": "some"},
-            "--slice: 'some' is no number of hosts\n  expected: a whole number from 1 to 999999\n  fix:      --slice 100\n",
+            "--slice: 'some' is no number of hosts\n  expected: a whole number from 1 to 999999\n"
+            "  fix:      --slice 100\n",
         ),
     ],
 )

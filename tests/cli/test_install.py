@@ -61,7 +61,8 @@ def rigwright(installed: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
         }
         environment["PATH"] = f"{installed.parent}:{environment['PATH']}"
         done = subprocess.run(
-            [installed, *words], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            [installed, *words], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True,
             timeout=60, check=False,
         )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr

@@ -53,7 +53,8 @@ def statuses(document: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("hosts", "workers", "size"),
-    [(1, 1, 50), (64, 1, 50), (100, 1, 50), (200, 1, 100), (1000, 1, 200), (1000, 4, 125), (1000, 40, 50), (10_000, 8, 200)],
+    [(1, 1, 50), (64, 1, 50), (100, 1, 50), (200, 1, 100), (1000, 1, 200), (1000, 4, 125), (1000, 40, 50),
+     (10_000, 8, 200)],
 )  # fmt: skip
 def test_the_size_of_a_slice(hosts: int, workers: int, size: int) -> None:
     assert on_workers.size(hosts, workers) == size

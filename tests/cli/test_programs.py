@@ -82,7 +82,10 @@ def test_a_task_of_ones_own(own: Path, words: str, code: int, out: str, error: s
 
 def test_a_python_without_the_packages_is_told_what_to_type(tmp_path: Path) -> None:
     (tmp_path / "invoke").symlink_to(Path(invoke.__file__).parent)
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from invoke.main import program; program.run(['invoke', 'plan'])"
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from invoke.main import program; "
+        "program.run(['invoke', 'plan'])"
+    )
     done = process(sys._base_executable, "-I", "-S", "-c", code)
     found, expected, fix = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
@@ -92,7 +95,10 @@ def test_a_python_without_the_packages_is_told_what_to_type(tmp_path: Path) -> N
 
 
 def test_rigwright_imports_no_mock_and_leaves_it_usable() -> None:
-    code = "import sys, rigwright.cli.program as p; print('unittest.mock' in sys.modules); import unittest.mock as m; print(m.Mock.__module__)"
+    code = (
+        "import sys, rigwright.cli.program as p; print('unittest.mock' in sys.modules); import unittest.mock as m; "
+        "print(m.Mock.__module__)"
+    )
     assert process(sys.executable, "-c", code).stdout == "False\nunittest.mock\n"
 
 

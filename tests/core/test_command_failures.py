@@ -42,19 +42,23 @@ CASES = {
         "resolvectl query developer.download.nvidia.com",
     ),
     "name of a mirror": (
-        "E: nothing was installed, 3 packages could not be fetched: dkms_3.0_all.deb: Could not resolve 'archive.example'",
+        "E: nothing was installed, 3 packages could not be fetched: dkms_3.0_all.deb: "
+        "Could not resolve 'archive.example'",
         "nothing was installed: the host cannot resolve the name archive.example",
         "Acquire::http::Proxy",
     ),
     "clock of 1970": (
-        "E: Release file for http://deb.example/debian/dists/bookworm/InRelease is not valid yet (invalid for another 20778d). "
+        "E: Release file for http://deb.example/debian/dists/bookworm/InRelease is not valid yet (invalid for another "
+        "20778d). "
         "Updates for this repository will not be applied.",
-        "Release file for http://deb.example/debian/dists/bookworm/InRelease is not valid yet: the host's clock is behind",
+        "Release file for http://deb.example/debian/dists/bookworm/InRelease is not valid yet: "
+        "the host's clock is behind",
         "timedatectl set-ntp true",
     ),
     "clock far ahead": (
         "E: Release file for http://deb.example/debian/dists/bookworm/InRelease is expired (invalid since 3d 4h).",
-        "Release file for http://deb.example/debian/dists/bookworm/InRelease is expired: the host's clock is ahead, or the mirror is old",
+        "Release file for http://deb.example/debian/dists/bookworm/InRelease is expired: the host's clock is ahead, "
+        "or the mirror is old",
         "date -u",
     ),
     "certificate of the future": (
@@ -68,7 +72,8 @@ CASES = {
         "sudo apt-get purge the packages of the oldest kernel",
     ),
     "connection": (
-        "E: Failed to fetch http://archive.example/x  Could not connect to archive.example:80 (192.0.2.10), connection timed out",
+        "E: Failed to fetch http://archive.example/x  Could not connect to archive.example:80 (192.0.2.10), "
+        "connection timed out",
         "the host cannot connect to archive.example",
         "Acquire::http::Proxy",
     ),
@@ -86,7 +91,8 @@ CASES = {
     ),
     "immutable file": (
         "mv: cannot move '/etc/modprobe.d/x.conf.aB3dE9' to '/etc/modprobe.d/x.conf': Operation not permitted",
-        "/etc/modprobe.d/x.conf cannot be written, not even by root (Operation not permitted): it or its directory is immutable",
+        "/etc/modprobe.d/x.conf cannot be written, not even by root (Operation not permitted): "
+        "it or its directory is immutable",
         "lsattr -d /etc/modprobe.d/x.conf /etc/modprobe.d; an 'i' among the letters: sudo chattr -i",
     ),
     "immutable directory": (

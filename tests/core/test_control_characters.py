@@ -10,7 +10,8 @@ from rigwright.core.control_characters import escaped, one_line, visible
 from rigwright.core.errors import HostError
 
 
-@pytest.mark.parametrize("character", ["\x00", "\x07", "\x1b", "\r", "\x7f", "\x9b", "\u061c", "\u200e", "\u2028", "\u202e", "\u2066", "\ud800"])  # fmt: skip
+@pytest.mark.parametrize("character", ["\x00", "\x07", "\x1b", "\r", "\x7f", "\x9b", "\u061c", "\u200e", "\u2028",
+                                       "\u202e", "\u2066", "\ud800"])  # fmt: skip
 def test_each_is_replaced_or_escaped(character: str) -> None:
     assert visible(f"a{character}b") == "a\ufffdb"
     assert str(HostError("host", f"a{character}b")) == "host: a\ufffdb"

@@ -18,8 +18,8 @@ from tests.paths import ROOT
 OWN = "secret_word ~ 'of an inventory'"
 PRINT_CATALOGUE = """
 from rigwright.catalogue import advisories, cards, drivers, gpus, rigs, symptoms
-found = (symptoms.all_symptoms(), symptoms.xids(), drivers.branches(), rigs.rig("servbadge", ""), gpus.model("t4"), cards.chip_table(),
-         advisories.advisories())
+found = (symptoms.all_symptoms(), symptoms.xids(), drivers.branches(), rigs.rig("servbadge", ""), gpus.model("t4"),
+         cards.chip_table(), advisories.advisories())
 print(repr(found))
 print(symptoms.all_symptoms()["driver.mismatch"].title)
 """
@@ -52,7 +52,8 @@ def run(package: Path, code: str = PRINT, expected: int = 0, **environment: str)
     outer = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=package, env={**outer, "PYTHONPATH": str(package), **environment}, capture_output=True, text=True, check=False,
+        cwd=package, env={**outer, "PYTHONPATH": str(package), **environment}, capture_output=True, text=True,
+        check=False,
     )  # fmt: skip
     assert done.returncode == expected, done.stderr
     return done.stdout
@@ -105,7 +106,10 @@ def test_a_mistake_is_told_each_time(package: Path) -> None:
     run(package)
     path = package / "rigwright" / "catalogue" / "symptoms.yml"
     path.write_text(path.read_text(encoding="utf-8").replace("kind: driver", "kind: nonsense", 1), encoding="utf-8")
-    code = "from rigwright.catalogue import symptoms\ntry: symptoms.all_symptoms()\nexcept Exception as error: print(error.where)"
+    code = (
+        "from rigwright.catalogue import symptoms\ntry: symptoms.all_symptoms()\n"
+        "except Exception as error: print(error.where)"
+    )
     assert run(package, code) == run(package, code)
     assert run(package, code).startswith("catalogue/symptoms.yml:")
 

@@ -17,8 +17,10 @@ ID, OTHER_ID = "0f3b5c6d7e8f90a1b2c3d4e5f6a7b8c9", "9c8b7a6f5e4d3c2b1a09f8e7d6c5
     "serial",
     [
         "", " ", "To be filled by O.E.M.", "to be filled by oem", "Default string", "default", "System Serial Number",
-        "Base Board Serial Number", "Not Specified", "Not Applicable", "None", "N/A", "NA", "Unknown", "OEM", "O.E.M.", "Empty",
-        "0", "00000000", "0123456789", "123456789", "01234567", "1234567890", "XXXXXXXX", "00-00-00", "A1", "11111111", "............",
+        "Base Board Serial Number", "Not Specified", "Not Applicable", "None", "N/A", "NA", "Unknown", "OEM", "O.E.M.",
+        "Empty",
+        "0", "00000000", "0123456789", "123456789", "01234567", "1234567890", "XXXXXXXX", "00-00-00", "A1", "11111111",
+        "............",
         "\x1b[31mMH19S00123", "S" * 30 + "ERIAL" * 8, "MH19;reboot", "MH19\u202e00123", "\ufffd\ufffd\ufffd\ufffd",
     ],
 )  # fmt: skip
@@ -37,7 +39,8 @@ def test_a_serial_number_that_identifies(serial: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "03000200-0400-0500-0006-000700080009",
+        "00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+        "03000200-0400-0500-0006-000700080009",
         "12345678-1234-5678-90AB-CDDEEFAABBCC", "Not Settable", "4c4c4544", f"{UUID}-00", "",
     ],
 )  # fmt: skip

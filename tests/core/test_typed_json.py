@@ -35,7 +35,8 @@ def test_what_a_type_allows_is_taken() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"number": "3"}, {"number": True}, {"number": 3.5}, {"ratio": math.nan}, {"ratio": math.inf}, {"inner": {}}, {"names": "y"},
+        {"number": "3"}, {"number": True}, {"number": 3.5}, {"ratio": math.nan}, {"ratio": math.inf}, {"inner": {}},
+        {"names": "y"},
         {"names": [1]}, {"kind": "c"}, {"more": 1}, {"inner": {"name": "x", "more": 1}}, {"names": ["\ud800"]},
     ],
     ids=str,

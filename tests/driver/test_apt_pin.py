@@ -25,7 +25,8 @@ from tests.driver.apt_machine import Machine, archive, run
 NOBLE = "ID=ubuntu\nVERSION_ID=24.04\nVERSION_CODENAME=noble\n"
 KERNEL = "6.8.0-31-generic"
 GRUB = (
-    f"parses=yes\n--env\n--cfg\nset default=\"0\"\nmenuentry 'Ubuntu' {{\n\tlinux\t/boot/vmlinuz-{KERNEL} root=UUID=1 ro\n"
+    'parses=yes\n--env\n--cfg\nset default="0"\n'
+    f"menuentry 'Ubuntu' {{\n\tlinux\t/boot/vmlinuz-{KERNEL} root=UUID=1 ro\n"
     f"\tinitrd\t/boot/initrd.img-{KERNEL}\n}}\n"
 )
 
@@ -89,7 +90,8 @@ Version: {version}
 
 Package: linux-modules-nvidia-{name}-{kernel}
 Version: {version}
-Depends: linux-image-{kernel}, linux-signatures-nvidia-{kernel} (= {version}), linux-objects-nvidia-{name}-{kernel} (= {version}), nvidia-kernel-common-{name} (<= {release}-1), nvidia-kernel-common-{name} (>= {release})
+Depends: linux-image-{kernel}, linux-signatures-nvidia-{kernel} (= {version}), linux-objects-nvidia-{name}-{kernel} \
+(= {version}), nvidia-kernel-common-{name} (<= {release}-1), nvidia-kernel-common-{name} (>= {release})
 """
 
 

@@ -80,13 +80,15 @@ class TwoSources:
 @pytest.mark.parametrize(
     ("distribution", "nvidia", "wanted", "version", "source", "reason"),
     [
-        (TRANSITIONAL, OF_NVIDIA, Driver("535"), NEW, "cuda", "the distribution's nvidia-headless-535-server is only transitional"),
+        (TRANSITIONAL, OF_NVIDIA, Driver("535"), NEW, "cuda",
+         "the distribution's nvidia-headless-535-server is only transitional"),
         (NOTHING, OF_NVIDIA, Driver("535"), NEW, "cuda", "the distribution's archive does not have it"),
         (OWN_OLD, OF_NVIDIA, Driver("535", source="cuda"), NEW, "cuda", "the inventory says so"),
         (OWN_OLD, "unused", Driver("535"), OLD, "distribution", "the distribution's archive has the real branch"),
         (OWN_OLD, OF_NVIDIA, Driver("535", "535.183.01"), NEW, "cuda", "the distribution's archive does not have it"),
     ],
-    ids=["only transitional", "not in the distribution", "wanted from NVIDIA", "in the distribution", "a version of NVIDIA"],
+    ids=["only transitional", "not in the distribution", "wanted from NVIDIA", "in the distribution",
+         "a version of NVIDIA"],
 )  # fmt: skip
 def test_the_source(distribution: str, nvidia: str, wanted: Driver, version: str, source: str, reason: str) -> None:
     host = TwoSources(distribution, nvidia, version)
@@ -117,7 +119,8 @@ def test_no_source_has_a_driver(distribution: str, nvidia: str) -> None:
     [
         (TwoSources(TRANSITIONAL, OF_NVIDIA), Driver("535", "535.172.04"),
          "535.172.04 was never a release\n"
-         "  expected: a release, such as 535.171.04 or 535.179; the sources have 535.183.01 (cuda); asked were distribution and cuda"),
+         "  expected: a release, such as 535.171.04 or 535.179; the sources have 535.183.01 (cuda); "
+         "asked were distribution and cuda"),
         (TwoSources(NOTHING, NOTHING), Driver("499"),
          "driver.branch: no source has branch 499, and the catalogue knows no branch 499\n"
          "  expected: the sources have no real driver 499; asked were distribution and cuda\n"

@@ -15,7 +15,8 @@ ONE, OTHER = "0000:01:00.0", "0000:02:00.0"
 
 def test_each_gpu_has_its_own_sentences_and_those_without_a_bus_id_before_its_failure() -> None:
     log = """
-    2026-11-22T03:20:10+00:00 vm1 kernel: NVRM: GPU 0000:01:00.0: Failed to enable MSI; falling back to PCIe virtual-wire interrupts.
+    2026-11-22T03:20:10+00:00 vm1 kernel: NVRM: GPU 0000:01:00.0: Failed to enable MSI; \
+falling back to PCIe virtual-wire interrupts.
     2026-11-22T03:20:11+00:00 vm1 kernel: NVRM: GPU0 kgspParseFwsecUcode: did not find valid ROM signature
     2026-11-22T03:20:11+00:00 vm1 kernel: NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x25:2110)
     2026-11-22T03:20:11+00:00 vm1 kernel: NVRM: GPU 0000:01:00.0: rm_init_adapter failed, device minor number 0

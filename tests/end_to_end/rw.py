@@ -48,7 +48,8 @@ def invoke(task: str, *words: str, deadline: float = 240, **environment: str) ->
     if (forks := fork_server.shared()).serves(env):
         return forks.run((task, *words), env, deadline)
     return subprocess.run(
-        argv(task, *words), cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=deadline,
+        argv(task, *words), cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=deadline,
         check=False,
     )  # fmt: skip
 

@@ -122,9 +122,12 @@ def state(root: Root) -> str:
     """Returns everything on the host that a run could change: packages, holds, files, units (by the links that enable
     them), users, the boot."""
     return root(
-        "dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\\n'; apt-mark showhold; ls /var/lib/rigwright 2>&1;"
-        " find /etc /boot /usr/local /usr/share/keyrings /var/lib/apt/extended_states /usr/lib/systemd/system -xdev ! -type d"
-        " -printf '%p %s %T@ %m %u %l\\n' | sort; find /run/systemd/system /run/systemd/transient -type l -printf '%p %l\\n' | sort;"
+        "dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\\n'; apt-mark showhold; "
+        "ls /var/lib/rigwright 2>&1;"
+        " find /etc /boot /usr/local /usr/share/keyrings /var/lib/apt/extended_states /usr/lib/systemd/system -xdev ! "
+        "-type d"
+        " -printf '%p %s %T@ %m %u %l\\n' | sort; find /run/systemd/system /run/systemd/transient -type l -printf '%p "
+        "%l\\n' | sort;"
         " cat /proc/sys/kernel/random/boot_id /etc/passwd"
     )
 
@@ -387,13 +390,15 @@ def test_a_repository_signed_by_another_key(root: Root, inventory: Inventory) ->
 @pytest.mark.nightly
 def test_neither_debian_nor_ubuntu(root: Root, inventory: Inventory) -> None:
     root(
-        "cp -L /etc/os-release /root/kept; rm /etc/os-release; printf 'ID=fedora\\nVERSION_ID=41\\nPRETTY_NAME=\"Fedora 41\"\\n' >/etc/os-release"
+        "cp -L /etc/os-release /root/kept; rm /etc/os-release; printf 'ID=fedora\\nVERSION_ID=41\\n"
+        'PRETTY_NAME="Fedora 41"\\n\' >/etc/os-release'
     )
     try:
         host = stopped(root, inventory(one={}))["one"]
     finally:
         root(
-            "rm /etc/os-release; ln -s ../usr/lib/os-release /etc/os-release; cmp /root/kept /etc/os-release; rm /root/kept"
+            "rm /etc/os-release; ln -s ../usr/lib/os-release /etc/os-release; cmp /root/kept /etc/os-release; "
+            "rm /root/kept"
         )
     says(host, "Fedora 41", "Ubuntu", "22.04", "Debian 12")
 

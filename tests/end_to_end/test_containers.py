@@ -34,7 +34,8 @@ WANTED: dict[str, Any] = {
 }
 TRAIN = ["--playbook", "train"]
 RELOAD = """
-for module in nvidia_drm nvidia_modeset nvidia_uvm nvidia; do [ ! -d "/sys/module/$module" ] || sudo modprobe -r "$module"; done
+for module in nvidia_drm nvidia_modeset nvidia_uvm nvidia; do
+  [ ! -d "/sys/module/$module" ] || sudo modprobe -r "$module"; done
 sudo modprobe nvidia && sudo modprobe nvidia-uvm
 """
 
@@ -124,7 +125,8 @@ def docker_beside_podman_keeps_its_settings(tmp_path: Path) -> None:
     source = "deb [trusted=yes] file:/srv/docker ./"
     ssh(
         NAME,
-        f"echo '{source}' | sudo tee /etc/apt/sources.list.d/docker.list; sudo apt-get -qq update; sudo mkdir -p /etc/docker",
+        f"echo '{source}' | sudo tee /etc/apt/sources.list.d/docker.list; sudo apt-get -qq update; "
+        "sudo mkdir -p /etc/docker",
     )
     ssh(NAME, f"echo '{json.dumps(DAEMON)}' | sudo tee /etc/docker/daemon.json >/dev/null")
     wanted = {**WANTED, "containers": {"engine": "both"}}

@@ -60,7 +60,8 @@ NO_CUDA = {"cuda": None}
 UPGRADED = "t-noble"
 FLEET = {
     "t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms"),
-    UPGRADED: Box("servbadge", "ubuntu2404", NO_CUDA | {"p2p_wheels": "none"}, "535.161.08", "nvidia-headless-535-server"),
+    UPGRADED: Box("servbadge", "ubuntu2404", NO_CUDA | {"p2p_wheels": "none"}, "535.161.08",
+                  "nvidia-headless-535-server"),
     "t-kepler": Box("kaggle-box", version="470.256.02", package="nvidia-headless-470-server"),
     "t-switch": Box(
         "h100-sxm", "ubuntu2404", {"driver": {"branch": "580", "flavour": "open"}, "p2p_wheels": "none"},
@@ -113,7 +114,8 @@ def state(name: str) -> dict[str, Any]:
     return {
         "packages": driver_packages(name),
         "held": set(root(name, "apt-mark showhold").split()),
-        "loaded": root(name, "sed -n 's/.*Kernel Module[a-z A-Z_0-9]* \\([0-9.]*[0-9]\\) .*/\\1/p' /proc/driver/nvidia/version || :").strip(),
+        "loaded": root(name, "sed -n 's/.*Kernel Module[a-z A-Z_0-9]* \\([0-9.]*[0-9]\\) .*/\\1/p' "
+                             "/proc/driver/nvidia/version || :").strip(),
         "smi": root(name, "nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>&1 | sort -u || :").strip(),
         "boot": root(name, "cat /proc/sys/kernel/random/boot_id").strip(),
         "ill": root(name, "dpkg --audit; apt-get check >/dev/null 2>&1 || apt-get check 2>&1 || :"),

@@ -327,7 +327,10 @@ def test_packages_and_disk() -> None:
     healed()
     does("sudo apt-get -qq update")
     fetch = "cd /tmp && apt-get -o Acquire::Retries=0 download"
-    family = "libnvidia-compute-580 libnvidia-cfg1-580 nvidia-utils-580 nvidia-dkms-580 nvidia-compute-utils-580 nvidia-headless-580"
+    family = (
+        "libnvidia-compute-580 libnvidia-cfg1-580 nvidia-utils-580 nvidia-dkms-580 nvidia-compute-utils-580 "
+        "nvidia-headless-580"
+    )
     for name, said in (("package-corrupt", "Hash Sum mismatch"), ("mirror-behind", "404  Not Found")):
         put(name)
         assert said in does(f"{fetch} nvidia-headless-580", 100)

@@ -109,7 +109,8 @@ def differences_are_named(given: dict[str, str], servers: dict[str, Named]) -> N
     assert sorted(told["t-two"]) == [("fleet.gpus", f"{at} {new[:12]}"), ("fleet.gpus", f"{at} {old[:12]}")]
     assert {check for check, _ in told["t-three"]} == {"plan", "fleet.past", "fleet.peers"}
     text = invoke(
-        "fleet.check", "--inventory", given["inventory"], "--playbook", given["playbook"], RIGWRIGHT_HISTORY=given["history"]
+        "fleet.check", "--inventory", given["inventory"], "--playbook", given["playbook"],
+        RIGWRIGHT_HISTORY=given["history"]
     )  # fmt: skip
     assert text.returncode == 3
     assert "DRIFT  t-three" in text.stdout
@@ -149,7 +150,8 @@ def test_the_report(given: dict[str, str], servers: dict[str, Named], tmp_path: 
 def reports(given: dict[str, str], three: Named, tmp_path: Path) -> None:
     """Makes two reports, and reads the second."""
     page, metrics = tmp_path / "fleet.html", tmp_path / "fleet.prom"
-    words = ("--inventory", given["inventory"], "--playbook", given["playbook"], "--html", str(page), "--prometheus", str(metrics))  # fmt: skip
+    words = ("--inventory", given["inventory"], "--playbook", given["playbook"], "--html", str(page), "--prometheus",
+             str(metrics))  # fmt: skip
     history = {"RIGWRIGHT_HISTORY": str(tmp_path / "history.sqlite")}
     assert invoke("fleet.report", *words, **history).returncode == 3
     three.does("sudo nvidia-smi -i 0 -pl 260")

@@ -116,13 +116,15 @@ def test_set_in_force_made_again_and_taken_away(server: Server, tmp_path: Path) 
     assert removed.returncode == 0, removed.stdout + removed.stderr
     left = ssh(
         NAME,
-        "systemctl is-active gpu-mig; sudo find /etc /usr/local -name '*gpu-mig*' -o -name '*mig.json' -o -name gpu_mig.py",
+        "systemctl is-active gpu-mig; sudo find /etc /usr/local -name '*gpu-mig*' -o -name '*mig.json' -o -name "
+        "gpu_mig.py",
     )
     assert left.stdout == "inactive\n"
     modes = json.loads(
         ssh(
             NAME,
-            "nvidia-smi --query-gpu=mig.mode.current --format=csv,noheader | sort -u | python3 -c 'import json,sys; print(json.dumps(sys.stdin.read().split()))'",
+            "nvidia-smi --query-gpu=mig.mode.current --format=csv,noheader | sort -u | python3 -c 'import json,sys; "
+            "print(json.dumps(sys.stdin.read().split()))'",
         ).stdout
     )
     assert modes == ["Disabled"]

@@ -75,7 +75,10 @@ def test_login_sudo_and_systemd(plain_host: str, ssh: Ssh) -> None:
 def test_kernel_initramfs_and_grub_are_made_by_the_real_programs(plain_host: str, ssh: Ssh) -> None:
     kver = os.uname().release
     assert out(ssh, plain_host, "uname -r") == kver
-    files = f"/boot/vmlinuz-{kver} /boot/config-{kver} /boot/initrd.img-{kver} /boot/grub/grub.cfg /lib/modules/{kver}/modules.dep.bin"
+    files = (
+        f"/boot/vmlinuz-{kver} /boot/config-{kver} /boot/initrd.img-{kver} /boot/grub/grub.cfg "
+        f"/lib/modules/{kver}/modules.dep.bin"
+    )
     out(ssh, plain_host, f"ls {files}")
     assert f"/boot/initrd.img-{kver}" in out(ssh, plain_host, "sudo update-initramfs -u 2>&1", 120)
     assert "init" in out(ssh, plain_host, f"lsinitramfs /boot/initrd.img-{kver}").splitlines()
@@ -274,7 +277,8 @@ def elsewhere(tmp_path: Path) -> Iterator[Call]:
 
     def call(code: str) -> str:
         code = (
-            "from lab.base import paths\nfrom lab.cli import commands\nfrom lab.host import cgroups, disk, login, network\n"
+            "from lab.base import paths\nfrom lab.cli import commands\n"
+            "from lab.host import cgroups, disk, login, network\n"
             f"from lab.power import switch\nfrom lab.simulators.kernelfs import serve as kernelfs\n{code}"
         )
         done = subprocess.run(
@@ -303,7 +307,8 @@ def test_another_checkouts_lab_beside_ours_and_its_whole_life(
         assert "ERROR" not in out(ssh, plain_host, "echo still here")
         # The effect of a machine reboot on a lab: processes, mounts, namespaces and links are gone; the files remain.
         elsewhere(
-            "import subprocess\ncgroups.kill(); cgroups.remove(); disk.unmount(paths.HOSTS); network.detach('t-other')\n"
+            "import subprocess\ncgroups.kill(); cgroups.remove(); disk.unmount(paths.HOSTS); "
+            "network.detach('t-other')\n"
             "network.remove(); commands.up(name='t-other', say=print)\nprint(commands.status()[0].boots)"
         )
         assert Path("/proc/mounts").read_text().count(mounted) == 1
@@ -338,7 +343,8 @@ def test_without_fuse_a_host_boots_without_a_log(elsewhere: Call, tmp_path: Path
     refusing.write_text("#!/bin/sh\necho '/dev/fuse: No such device'\nexit 1\n")
     refusing.chmod(0o755)
     said = elsewhere(
-        f"import pathlib; kernelfs._built = lambda: pathlib.Path({str(refusing)!r})\ncommands.up(name='t-other', say=print)"
+        f"import pathlib; kernelfs._built = lambda: pathlib.Path({str(refusing)!r})\n"
+        "commands.up(name='t-other', say=print)"
     )
     assert said.splitlines()[0] == (
         "No FUSE on this machine (/dev/fuse: No such device): "

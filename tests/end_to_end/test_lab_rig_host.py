@@ -164,7 +164,10 @@ def test_without_a_reboot(server: Server) -> None:
     assert server.does(f"python3 - <<'END'\n{program}\nEND") == "[True, True, 1, [19.0, 43.0, 22.0, 50.0]]"
     assert "is in use by: nvidia_modeset nvidia_uvm" in server.fails("sudo rmmod nvidia", 1)
     server.does("sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm")
-    busy = "nvidia-smi --query-gpu=name --format=csv -l 1 >/dev/null & sleep 0.5; sudo rmmod nvidia; a=$?; kill $!; wait; exit $a"
+    busy = (
+        "nvidia-smi --query-gpu=name --format=csv -l 1 >/dev/null & sleep 0.5; sudo rmmod nvidia; a=$?; kill $!; "
+        "wait; exit $a"
+    )
     assert "Module nvidia is in use" in server.fails(busy, 1)
     server.does("sudo rmmod nvidia")
     server.fails("nvidia-smi", 9)

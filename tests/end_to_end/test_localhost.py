@@ -138,7 +138,10 @@ def _told(host: str, ssh: Ssh) -> str:
 
 
 def test_a_copied_inventory_is_refused(host: str, ssh: Ssh) -> None:
-    copied = "cp -r inventory copied && sed -i 's/product_uuid: ./product_uuid: f/; s/board_serial: .*/board_serial: ZZ9PLURAL/' copied/hosts.yml"
+    copied = (
+        "cp -r inventory copied && sed -i 's/product_uuid: ./product_uuid: f/; "
+        "s/board_serial: .*/board_serial: ZZ9PLURAL/' copied/hosts.yml"
+    )
     done = ssh(
         host, f"cd rigwright && {copied} && .venv/bin/invoke provision --host localhost --inventory copied --yes", 60
     )

@@ -81,7 +81,8 @@ def test_a_host_that_floods_is_named_and_the_others_are_complete(hosts: dict[str
     flood = "printf '#!/bin/sh\\nexec yes flood\\n'"
     ssh(
         "t-many2",
-        f"sudo sh -c 'mv /usr/bin/sudo /usr/bin/sudo.real; {flood.replace(chr(39), chr(34))} >/usr/bin/sudo; chmod 755 /usr/bin/sudo'",
+        f"sudo sh -c 'mv /usr/bin/sudo /usr/bin/sudo.real; {flood.replace(chr(39), chr(34))} >/usr/bin/sudo; "
+        "chmod 755 /usr/bin/sudo'",
     )
     try:
         found = document("fleet.check", "--playbook", play(hosts, "room"), **hosts)

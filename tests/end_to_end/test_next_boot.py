@@ -33,27 +33,36 @@ class Fault:
 
 
 FAULTS = {
-    "sshd_config": Fault(f"echo 'Foo yes' >{SSHD}", f"rm {SSHD}", "ssh server", f"sshd -t: {SSHD}: line 1: Bad configuration option: Foo"),
-    "ssh disabled": Fault("systemctl -q disable ssh", "systemctl -q enable ssh", "ssh at boot", "ssh.service is disabled"),
+    "sshd_config": Fault(f"echo 'Foo yes' >{SSHD}", f"rm {SSHD}", "ssh server",
+                         f"sshd -t: {SSHD}: line 1: Bad configuration option: Foo"),
+    "ssh disabled": Fault("systemctl -q disable ssh", "systemctl -q enable ssh", "ssh at boot",
+                          "ssh.service is disabled"),
     "AllowUsers": Fault(f"echo 'AllowUsers root' >{SSHD}", f"rm {SSHD}", "ssh login", "AllowUsers root"),
     "another key": Fault(
-        f"mkdir /etc/ssh/keys; echo 'ssh-ed25519 AAAA x' >/etc/ssh/keys/ubuntu; echo 'AuthorizedKeysFile /etc/ssh/keys/%u' >{SSHD}",
+        "mkdir /etc/ssh/keys; echo 'ssh-ed25519 AAAA x' >/etc/ssh/keys/ubuntu; "
+        f"echo 'AuthorizedKeysFile /etc/ssh/keys/%u' >{SSHD}",
         f"rm -r {SSHD} /etc/ssh/keys", "ssh login", "/etc/ssh/keys/ubuntu: without the key that this login used",
     ),
     "sudoers": Fault(
-        "echo 'ubuntu ALL=(ALL NOPASSWD' >/etc/sudoers.d/zz", "rm /etc/sudoers.d/zz", "sudo", "/etc/sudoers.d/zz:1:17: syntax error",
+        "echo 'ubuntu ALL=(ALL NOPASSWD' >/etc/sudoers.d/zz", "rm /etc/sudoers.d/zz", "sudo",
+        "/etc/sudoers.d/zz:1:17: syntax error",
     ),
-    "interfaces": Fault(f"printf '{STATIC % 'sttic'}' >{IFACE}", f"rm {IFACE}", "network", f"{IFACE}:4: unknown or no method"),
-    "no address": Fault(f"printf '{STATIC % 'static'}' >{IFACE}", f"rm {IFACE}", "network", "missing required variable: address"),
+    "interfaces": Fault(f"printf '{STATIC % 'sttic'}' >{IFACE}", f"rm {IFACE}", "network",
+                        f"{IFACE}:4: unknown or no method"),
+    "no address": Fault(f"printf '{STATIC % 'static'}' >{IFACE}", f"rm {IFACE}", "network",
+                        "missing required variable: address"),
     "networkd": Fault(
         "systemctl -q enable systemd-networkd; printf '[Match]\\nName lan0\\n' >/etc/systemd/network/1.network",
-        "systemctl -q disable systemd-networkd; rm /etc/systemd/network/1.network", "network", "/etc/systemd/network/1.network:2",
+        "systemctl -q disable systemd-networkd; rm /etc/systemd/network/1.network", "network",
+        "/etc/systemd/network/1.network:2",
     ),
     "fstab": Fault(
-        "echo 'UUID=0f0f0f0f-0000-4000-8000-000000000000 /data ext4 defaults 0 2' >>/etc/fstab", "sed -i '/^UUID=0f/d' /etc/fstab",
+        "echo 'UUID=0f0f0f0f-0000-4000-8000-000000000000 /data ext4 defaults 0 2' >>/etc/fstab",
+        "sed -i '/^UUID=0f/d' /etc/fstab",
         "/etc/fstab", "/data: unreachable on boot required source: UUID=0f0f0f0f",
     ),
-    "crypttab": Fault("echo 'data /dev/sdz9 none luks' >/etc/crypttab", "rm /etc/crypttab", "/etc/crypttab", "its device /dev/sdz9"),
+    "crypttab": Fault("echo 'data /dev/sdz9 none luks' >/etc/crypttab", "rm /etc/crypttab", "/etc/crypttab",
+                      "its device /dev/sdz9"),
 }  # fmt: skip
 
 

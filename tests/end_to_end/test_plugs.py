@@ -71,7 +71,7 @@ class Table:
         made, wrong = carry_out_all(self.machine, cuts, self.reference, folder)
         told = f"RIGWRIGHT_PLUGS_SEED={SEED}: {self.reference.command.name}: {', '.join(map(str, cuts))}"
         assert not wrong, f"{told}: {wrong}"
-        # On a busy machine the program of a place may end before it is seen; that cut comes at the next place, and is not counted here.
+        # On a busy machine a program may end before it is seen: that cut comes at the next place and is not counted.
         assert len(made) >= len(cuts) / 2, f"{told}: only {made}"
 
 
@@ -156,7 +156,8 @@ def test_a_package_whose_script_needs_one_that_was_not_unpacked(tables: Tables) 
     table, name = tables.of("provision"), "cuda-toolkit-12-2-config-common"
     table.machine.put_back(table.reference.disk("CUDA toolkit"))
     said = table.machine.root(
-        f"cd /run && apt-get -qq update && apt-get -qq download {name} && dpkg --unpack {name}_*.deb; dpkg --configure -a 2>&1 || :"
+        f"cd /run && apt-get -qq update && apt-get -qq download {name} && dpkg --unpack {name}_*.deb; "
+        "dpkg --configure -a 2>&1 || :"
     )
     assert "error exit status 2" in said, said
     done = invoke(*table.reference.command.words, "--yes")

@@ -113,7 +113,8 @@ def test_second_run_changes_nothing(whole: str) -> None:
 
 COUNTED = """
 for program in nvidia-smi python3; do
-  printf '#!/bin/sh\\necho "%s $*" >>/run/asked; exec /usr/bin/%s "$@"\\n' "$program" "$program" >"/usr/local/bin/$program"
+  printf '#!/bin/sh\\necho "%s $*" >>/run/asked; exec /usr/bin/%s "$@"\\n' "$program" "$program" \\
+    >"/usr/local/bin/$program"
   chmod +x "/usr/local/bin/$program"
 done
 """
@@ -139,7 +140,10 @@ def test_nvidia_smi_and_nvml_are_asked_once_a_run(whole: str, ssh: Ssh) -> None:
 # Peer-to-peer
 
 WHEELS = ROOT / ".lab" / "cache" / "wheels"
-LEFT = "ls -d /run/rigwright-* /var/cache/rigwright 2>/dev/null; systemctl is-active rigwright-p2p; ps -eo args | grep '[n]ccl_p'; :"
+LEFT = (
+    "ls -d /run/rigwright-* /var/cache/rigwright 2>/dev/null; systemctl is-active rigwright-p2p; ps -eo args | "
+    "grep '[n]ccl_p'; :"
+)
 
 
 def _peers(badge: str, *words: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -268,7 +272,10 @@ def test_settings_that_somebody_left(whole: str, ssh: Ssh) -> None:
 def test_all_of_it_holds_after_a_reboot_by_hand(whole: str, ssh: Ssh) -> None:
     reboot(whole)
     ssh(whole, "systemctl is-system-running --wait", 60)
-    query = "nvidia-smi --query-gpu=persistence_mode,power.limit,clocks.applications.memory,clocks.applications.graphics --format=csv,noheader"
+    query = (
+        "nvidia-smi --query-gpu=persistence_mode,power.limit,clocks.applications.memory,clocks.applications.graphics "
+        "--format=csv,noheader"
+    )
     assert ssh(whole, query).stdout.splitlines() == ["Enabled, 200.00 W, 877 MHz, 1005 MHz"] * 4
     assert "iommu=pt" in ssh(whole, "cat /proc/cmdline").stdout.split()
     assert "nvidia-headless-535" in ssh(whole, "apt-mark showhold").stdout.split()

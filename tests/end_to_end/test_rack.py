@@ -35,8 +35,8 @@ def rack(lab_root: None) -> Any:  # noqa: ARG001
 
 
 def told(found: dict[str, Any]) -> dict[str, list[tuple[str, str, str]]]:
-    """Returns the findings of fleet.check by host: check, subject, observed value. All hosts need the peer-to-peer test:
-    they have no NCCL."""
+    """Returns the findings of fleet.check by host: check, subject, observed value. All hosts need the peer-to-peer
+    test: they have no NCCL."""
     return {
         name: named
         for name, host in found["hosts"].items()

@@ -32,7 +32,10 @@ from tests.paths import ROOT
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 NAME = "t-recorder"
-LEFT = f"ls -d {FOLDERS}/* {PROGRAM} 2>/dev/null; systemctl list-units --all --plain --no-legend {UNIT}.service; pgrep -f [r]ecorder.py"
+LEFT = (
+    f"ls -d {FOLDERS}/* {PROGRAM} 2>/dev/null; systemctl list-units --all --plain --no-legend {UNIT}.service; "
+    "pgrep -f [r]ecorder.py"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -17,20 +17,26 @@ from tests.end_to_end.test_rigs import Server
 
 pytestmark = pytest.mark.lab
 NAME, RIG = "t-remove", "rig-3090"
-OURS = "sudo find /etc /usr/local /usr/share/keyrings -path '*rigwright/*' -o -name 'rigwright-*' -not -name rigwright-lab -o -name 'gpu-limits*' | sort"
+OURS = (
+    "sudo find /etc /usr/local /usr/share/keyrings -path '*rigwright/*' -o -name 'rigwright-*' -not "
+    "-name rigwright-lab -o -name 'gpu-limits*' | sort"
+)
 
 STATE = r"""sudo sh -c '
 dpkg-query -W -f "\${Package}:\${Architecture} \${Version} \${db:Status-Abbrev}\n" | sort; apt-mark showauto | sort
-find /etc /usr/local /usr/share/keyrings ! -type d ! -name ld.so.cache ! -name mtab ! -name "*-" ! -name passwd ! -name group ! -name "*shadow" ! -name "*.pyc" >/tmp/paths
+find /etc /usr/local /usr/share/keyrings ! -type d ! -name ld.so.cache ! -name mtab ! -name "*-" ! -name passwd \
+  ! -name group ! -name "*shadow" ! -name "*.pyc" >/tmp/paths
 sort /tmp/paths | xargs -d "\n" stat -c "%N %a %u:%g"; sort /tmp/paths | xargs -d "\n" sha256sum 2>/dev/null
 cat /boot/grub/grub.cfg; systemctl list-unit-files --plain --no-legend | grep -v transient | sort
-cat /proc/driver/nvidia/version; sed "s/ panic=60 rigwright.*//" /proc/cmdline; nvidia-smi --query-gpu=uuid,persistence_mode,power.limit --format=csv,noheader'
+cat /proc/driver/nvidia/version; sed "s/ panic=60 rigwright.*//" /proc/cmdline;
+  nvidia-smi --query-gpu=uuid,persistence_mode,power.limit --format=csv,noheader'
 """
 """Packages with holds and marks, files with modes, grub.cfg, units, the loaded driver, the command line and the
 limits."""
 
 
-PACKAGES = r"""sudo sh -c 'dpkg-query -W -f "\${Package} \${Version} \${db:Status-Abbrev}\n" | sort; apt-mark showauto | sort'"""
+PACKAGES = r"""sudo sh -c 'dpkg-query -W -f "\${Package} \${Version} \${db:Status-Abbrev}\n" | sort
+apt-mark showauto | sort'"""
 
 
 def _without_version(line: str) -> str:

@@ -21,11 +21,13 @@ from tests.paths import ROOT
 pytestmark = pytest.mark.lab
 NAME = "t-remove-driver"
 PACKAGES = r"""sudo sh -c '
-dpkg-query -W -f "\${Package}:\${Architecture} \${Version} \${db:Status-Abbrev}\n" | sort; apt-mark showauto | sort; apt-mark showhold'"""
+dpkg-query -W -f "\${Package}:\${Architecture} \${Version} \${db:Status-Abbrev}\n" | sort; apt-mark showauto | sort
+apt-mark showhold'"""
 """Every package with its version and state, also those that left configuration; the marks and the holds."""
 APP = r"""set -e
 d=$(mktemp -d); chmod 755 $d; mkdir $d/DEBIAN
-printf 'Package: my-app\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.invalid>\nDepends: libcublas-12-2 (>= 12), absent | make\nDescription: mine\n' >$d/DEBIAN/control
+printf 'Package: my-app\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.invalid>\n'\
+'Depends: libcublas-12-2 (>= 12), absent | make\nDescription: mine\n' >$d/DEBIAN/control
 dpkg-deb -b $d /tmp/my-app.deb; dpkg -i /tmp/my-app.deb; apt-mark manual cuda-nvml-dev-12-2
 """
 STAYS = {"my-app", "libcublas-12-2", "cuda-toolkit-12-2-config-common", "make", "cuda-nvml-dev-12-2"}

@@ -60,7 +60,8 @@ SHOWN = {
     "topo -p2p r": "nvidia-smi topo -p2p r",
     "nvlink -s": "nvidia-smi nvlink -s",
     "clocks": "nvidia-smi --query-supported-clocks=gpu_uuid,memory,graphics --format=csv,noheader,nounits",
-    "-ac": "for n in $(seq 0 $(($(nvidia-smi -L | wc -l) - 1))); do echo \"$n $(sudo nvidia-smi -i $n -ac 1,1 2>&1 | tr '\\n' ' ')\"; done",
+    "-ac": 'for n in $(seq 0 $(($(nvidia-smi -L | wc -l) - 1))); do echo "$n $(sudo nvidia-smi -i $n -ac 1,1 2>&1 | '
+    "tr '\\n' ' ')\"; done",
     "-lgc": "sudo nvidia-smi -lgc 300,600; sudo nvidia-smi -rgc >/dev/null",
     "pynvml": "python3 -",
 }

@@ -117,7 +117,10 @@ class Site:
 
     def registered(self) -> int:
         """Returns how many workers the scheduler has; the worker's host asks it, with the worker's certificate."""
-        program = 'import sys; from distributed import Client; print(len(Client(sys.argv[1], timeout=5).scheduler_info()["workers"]))'
+        program = (
+            "import sys; from distributed import Client; print(len(Client(sys.argv[1], "
+            'timeout=5).scheduler_info()["workers"]))'
+        )
         settings = " ".join(f"{n}={v}" for n, v in _in_etc({**exports("worker"), **_as_client()}).items())
         done = ssh(WORKER, f"sudo env {settings} /opt/rigwright/.venv/bin/python -c '{program}' {self.address}", 60)
         return int(done.stdout) if done.returncode == 0 else 0

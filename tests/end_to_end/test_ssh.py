@@ -62,7 +62,10 @@ def test_a_changed_key_is_refused(plain_host: str, tmp_path: Path) -> None:
 def test_the_gateway_is_verified_too(plain_host: str, spare_host: str, tmp_path: Path) -> None:
     """ssh_config names a jump host; while the jump host's key is unknown, nothing is sent."""
     jump, far = switch.get(plain_host), switch.get(spare_host)
-    config = f"Host jump\n  HostName {jump.address}\n  User ubuntu\n  IdentityFile {SSH_KEY}\nHost far\n  HostName {far.address}\n  ProxyJump jump\n"
+    config = (
+        f"Host jump\n  HostName {jump.address}\n  User ubuntu\n  IdentityFile {SSH_KEY}\nHost far\n"
+        f"  HostName {far.address}\n  ProxyJump jump\n"
+    )
     (tmp_path / ".ssh").mkdir(mode=0o700)
     (tmp_path / ".ssh" / "config").write_text(config)
     known = {name: line for line in KNOWN_HOSTS.read_text().splitlines() for name in line.split()[0].split(",")}

@@ -33,8 +33,10 @@ import json, os, sys
 words = sys.argv[1:]
 world = int(next(word for word in words if word.startswith("--nproc_per_node=")).split("=")[1])
 for rank in range(world):
-    found = dict(rank=rank, world=world, stage="done", device="Tesla V100-SXM2-16GB", capability="7.0", precision="fp16", backend="nccl")
-    found.update(torch="2.7.1", steps=100, batch=1024, seconds=5.0, samples_s=900.0 * world, loss_first=1.0, loss_last=0.2, weights="ab" * 32)
+    found = dict(rank=rank, world=world, stage="done", device="Tesla V100-SXM2-16GB", capability="7.0",
+                 precision="fp16", backend="nccl")
+    found.update(torch="2.7.1", steps=100, batch=1024, seconds=5.0, samples_s=900.0 * world, loss_first=1.0,
+                 loss_last=0.2, weights="ab" * 32)
     with open(os.path.join(words[words.index("--write") + 1], "rank.%d" % rank), "w") as file:
         json.dump(dict(found, error=None), file)
 '''
@@ -72,7 +74,8 @@ def host(snapshots: Path, lab_root: None) -> Iterator[Server]:  # noqa: ARG001
         line = wheel(root / "srv/index/simple/torch", len(server.described["gpus"]))
         (root / "srv/lock.txt").write_text(line)
         server.does(
-            "sudo systemd-run -q --unit=index python3 -m http.server --bind 127.0.0.1 --directory /srv/index 8099; sleep 2"
+            "sudo systemd-run -q --unit=index python3 -m http.server --bind 127.0.0.1 --directory /srv/index 8099; "
+            "sleep 2"
         )
         yield server
     finally:

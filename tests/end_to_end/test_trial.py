@@ -29,7 +29,10 @@ PLAY = """- name: P
     - name: Reboot
       reboot.if_needed:
 """
-LEFT = "ls /boot/grub/custom.cfg /boot/initrd-rigwright-fallback /var/lib/rigwright/trial /etc/rigwright /etc/systemd/system/rigwright-trial.service"
+LEFT = (
+    "ls /boot/grub/custom.cfg /boot/initrd-rigwright-fallback /var/lib/rigwright/trial /etc/rigwright "
+    "/etc/systemd/system/rigwright-trial.service"
+)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +132,10 @@ def test_other_failures(host: Path, ssh: Ssh, name: str) -> None:
 
 def acts(script: str, more: str = "", only: str = "ConditionKernelCommandLine=rigwright.trial") -> str:
     """Returns a unit that runs a script in boots that are tried only."""
-    return f"[Unit]\n{more}{only}\n[Service]\nType=oneshot\nExecStart=/bin/sh -c '{script}'\n[Install]\nWantedBy=multi-user.target\n"
+    return (
+        f"[Unit]\n{more}{only}\n[Service]\nType=oneshot\nExecStart=/bin/sh -c '{script}'\n[Install]\n"
+        "WantedBy=multi-user.target\n"
+    )
 
 
 CONF = "/etc/ssh/sshd_config.d/lab-breaks.conf"
@@ -176,7 +182,8 @@ def test_boots_that_units_break(host: Path, ssh: Ssh, name: str) -> None:
     path = "/etc/systemd/system/lab-breaks.service"
     ssh(
         NAME,
-        f"printf %s {shlex.quote(unit)} | sudo tee {path} && sudo systemctl daemon-reload && sudo systemctl enable --now lab-breaks",
+        f"printf %s {shlex.quote(unit)} | sudo tee {path} && sudo systemctl daemon-reload && "
+        "sudo systemctl enable --now lab-breaks",
     )
     try:
         done = provision(host, kernel_cmdline=["pcie_aspm=off", trials.WORD])

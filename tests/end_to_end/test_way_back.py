@@ -20,7 +20,7 @@ ALL = [(given, way) for given in GIVEN for way in WAYS] + [("driver, Ubuntu 24.0
     ("given", "way"), [pytest.param(*each, marks=() if each == SAMPLE else pytest.mark.ways) for each in ALL]
 )
 def test_a_host_is_as_before(lab_root: None, given: str, way: str, tmp_path: Path) -> None:  # noqa: ARG001
-    name = f"t-ways{list(GIVEN).index(given)}{WORKER}"  # a rig of its own for each: the history knows a machine by its name
+    name = f"t-ways{list(GIVEN).index(given)}{WORKER}"  # the history knows a machine by its name
     with host(name, GIVEN[given], tmp_path) as one:
         ends = "failed"
         try:

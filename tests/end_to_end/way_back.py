@@ -31,11 +31,11 @@ RESULTS = ROOT / ".lab" / "way-back.jsonl"
 """A line for each way that was gone: when, given, way, seconds of its commands, and how it ended."""
 _LEFT = {
     r" /var/lib/rigwright(/|$| )": "records of runs, and packages with which a driver can go back",
-    r" /(var/lib/containers|etc/containers/networks|etc/cni|var/lib/cni)(/|$| )": "images and networks of a container engine",
+    r" /(var/lib/containers|etc/containers/networks|etc/cni|var/lib/cni)(/|$| )": "images and networks of containers",
     r" /opt/train(/|$| )": "a training environment, with what its owner installed into it",
     r" /etc/(passwd|group|g?shadow)$": "system users that packages made",
     r" /var/lib/dkms/mok\.(key|pub) ?$": "the key with which DKMS signs modules: the firmware may have enrolled it",
-    r"^d [0-7]{3,4} \S+ /(usr/lib/modules/\S+/updates(/dkms)?|var/lib/dkms(/nvidia[a-z-]*)?) ?$": "empty folders that DKMS made",
+    r"^d [0-7]{3,4} \S+ /(usr/lib/modules/\S+/updates(/dkms)?|var/lib/dkms(/nvidia[a-z-]*)?) ?$": "empty DKMS folders",
 }
 """Lines of a state that a way back leaves, with the reason (docs/guide/rollback.md)."""
 STAYS = re.compile("|".join(_LEFT))

@@ -74,7 +74,8 @@ def test_a_job_of_a_killed_run_is_named_and_waited_for(tmp_path: Path) -> None:
     run._sink = lambda event: said.append(str(getattr(event, "text", getattr(event, "line", ""))))
     assert apply(run, BoundPlaybook(HOST, (), ()), ()).error is None
     assert re.fullmatch(
-        r"waits for the step Driver installed of \d\d:\d\d \(run 20261126-1403 by ada@desk\), which ends when its work is done",
+        r"waits for the step Driver installed of \d\d:\d\d \(run 20261126-1403 by ada@desk\), "
+        r"which ends when its work is done",
         next(text for text in said if text.startswith("waits")),
     )
     assert "Unpacking dkms" in said

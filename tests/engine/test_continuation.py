@@ -36,8 +36,10 @@ class Machine:
             (folder / "bin" / name).chmod(0o755)
         self.program, self.unit = folder / "continue.sh", folder / "units" / "rigwright-continue.service"
         values = {
-            "folder": self.state, "log": folder / "log", "motd": folder / "etc" / "rigwright", "unit": self.unit.name, "program": self.program,
-            "most_boots": 3, "wait_s": 5, "run": RUN, "directory": quote([str(folder)]), "command": command, "title": "provision of localhost",
+            "folder": self.state, "log": folder / "log", "motd": folder / "etc" / "rigwright", "unit": self.unit.name,
+            "program": self.program,
+            "most_boots": 3, "wait_s": 5, "run": RUN, "directory": quote([str(folder)]), "command": command,
+            "title": "provision of localhost",
         }  # fmt: skip
         text = SHIPPED.render("continuation/run.sh.j2", values)
         for path, here in (("/etc/systemd/system", "units"), ("/etc/motd.d", "etc"), ("/run/rigwright", "run")):
@@ -126,7 +128,8 @@ def run_of(restart: tuple[str, ...] = ("invoke", "provision"), answer: str = "",
     return cast(
         "HostRun",
         SimpleNamespace(
-            host=host, transport=transport, options=Options(RUN, restart=restart, restart_title="provision"), store=store,
+            host=host, transport=transport, options=Options(RUN, restart=restart, restart_title="provision"),
+            store=store,
             value=lambda _fact: MachineIdentity(machine_id_hash="a1"),
             read_unknown=lambda facts: store.learn([(each, Result(0, answer.encode())) for each in facts]),
         ),

@@ -65,13 +65,16 @@ class Box:
             grub.grub.command: f"parses=yes\n--env\n--cfg\n{self.cfg}",
             kernel.command_line.command: f"BOOT_IMAGE=/boot/vmlinuz-{self.running} root=UUID=7d1a ro quiet",
             pci.gpus.command: "0000:01:00.0 0x030200 1db1 nvidia\n",
-            driver.loaded_version.command: f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION if self.boots else '535.247.01'}  Tue Mar  5 22:42:15 UTC 2024\n",
-            display.graphical.command: "default=multi-user.target\nId=display-manager.service\nLoadState=not-found\nActiveState=inactive\n",
+            driver.loaded_version.command: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  "
+            f"{VERSION if self.boots else '535.247.01'}  Tue Mar  5 22:42:15 UTC 2024\n",
+            display.graphical.command: "default=multi-user.target\nId=display-manager.service\nLoadState=not-found\n"
+            "ActiveState=inactive\n",
             apt_archive.offered(
                 (NEXT,)
             ).command: f"--key\n--madison\n{NEXT} | 6.1.2 | http://a.example bookworm/main amd64 Packages\n--show\n",
             trial_facts.trial.command: "none\n",
-            trial_facts.boot.command: f"boot boot-{self.boots}\nline BOOT_IMAGE=/boot/vmlinuz-{self.running} root=UUID=7d1a ro quiet\n"
+            trial_facts.boot.command: f"boot boot-{self.boots}\nline BOOT_IMAGE=/boot/vmlinuz-{self.running} "
+            "root=UUID=7d1a ro quiet\n"
             f"grubenv file 1024\ncustom none 0\nlayers\nfilesystem ext2\nfree 300000\nimage 41943040 initrd.img-{OLD}\n"
             f"--env\n--custom\n\n--cfg\n{self.cfg}",
         }

@@ -25,7 +25,8 @@ def test_the_message_about_another_run() -> None:
     assert str(caught.value) == (
         "servbadge: run 20261121-1000 by ada@gpu-elsewhere is changing it (its lease was renewed 12 s ago)\n"
         "  expected: one run at a time\n"
-        "  fix:      wait until it is done, or until its lease expires, in 588 s unless it renews it; then run the same command"
+        "  fix:      wait until it is done, or until its lease expires, in 588 s unless it renews it; "
+        "then run the same command"
     )
 
 

@@ -190,15 +190,18 @@ HEAD_NEW = "#       size  count  type  redop  root   time  algbw  busbw #wrong  
     [
         (HEAD_OLD + " 8192 2048 float sum 35.9 0.23 0.40 2e-07 36.1 0.23 0.41 0e+00\n", [(8192, 0.41)], 0),
         (HEAD_OLD + " 8192 2048 float sum 35.9 0.23 0.40 N/A 36.1 0.23 0.41 N/A\n", [(8192, 0.41)], None),
-        (HEAD_OLD + " 8192 2048 float 35.9 0.23 0.40 4e-07 36.1 0.23 0.41 0e+00\n# Out of bounds values : 7 FAILED\n", [(8192, 0.41)], 7),
+        (HEAD_OLD + " 8192 2048 float 35.9 0.23 0.40 4e-07 36.1 0.23 0.41 0e+00\n# Out of bounds values : 7 FAILED\n",
+         [(8192, 0.41)], 7),
         (HEAD_NEW + " 8192 2048 float sum -1 35.9 0.23 0.40 0 36.1 0.23 0.41 0\n", [(8192, 0.41)], 0),
         (HEAD_NEW + " 8192 2048 float none -1 35.9 0.23 0.40 3 36.1 0.23 0.41 N/A\n", [(8192, 0.41)], 3),
         (HEAD_NEW + " 8192 2048 float sum -1 35.9 0.23 0.40 1e+06 36.1 0.23 0.41 0\n", [(8192, 0.41)], 1000000),
         ("size time algbw busbw\n(B) (us) (GB/s) (GB/s)\n 65_536 46.80 1.40 2.45\n", [(65536, 2.45)], None),
-        ("# size count type redop root cputime algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw #wrong i_min i_max i_p99 i_cv%\n"
+        ("# size count type redop root cputime algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw #wrong "
+         "i_min i_max i_p99 i_cv%\n"
          " 8 2 float sum -1 9.1 1.0 1.5 0 9.0 9.2 9.2 0.1 9.3 1.0 1.6 0 9.0 9.4 9.4 0.2\n", [(8, 1.6)], 0),
         (HEAD_NEW + "node:31:31 [0] NCCL INFO Connected all rings\n\n# Avg bus bandwidth : 3\n", [], None),
-        (HEAD_NEW + " 8192 2048 float sum -1 35.9 0.23 0.40 0 36.1 0.23 0.41 0\n 16384 4096 float su", [(8192, 0.41)], 0),
+        (HEAD_NEW + " 8192 2048 float sum -1 35.9 0.23 0.40 0 36.1 0.23 0.41 0\n 16384 4096 float su", [(8192, 0.41)],
+         0),
         ("", [], None),
     ],
 )  # fmt: skip

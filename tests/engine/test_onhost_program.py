@@ -22,7 +22,8 @@ from tests.paths import files
 
 SYSTEMCTL = """#!/bin/sh
 case $* in
-  *Description*) printf 'Id=%s\nSubState=%s\nDescription=%s\n' rigwright-p2p.service "$(cat "$STATE")" "$(cat "$STATE.described")"
+  *Description*) printf 'Id=%s\nSubState=%s\nDescription=%s\n' rigwright-p2p.service "$(cat "$STATE")" \\
+    "$(cat "$STATE.described")"
     [ ! -e "$STATE.ends" ] || rm "$STATE"; exit;;
 esac
 case $1 in
@@ -196,7 +197,8 @@ def test_every_program_is_described(tmp_path: Path) -> None:
         pass
     described = Path(f"{host.state}.described").read_text()
     assert re.fullmatch(
-        rf"rigwright; test; {re.escape(run_owner.owner('2', 'host'))}; {sweep.key}; 150; 0; puts 150/285 W back_ _\(reboot\) 5_; \d+\n",
+        rf"rigwright; test; {re.escape(run_owner.owner('2', 'host'))}; {sweep.key}; 150; 0; "
+        r"puts 150/285 W back_ _\(reboot\) 5_; \d+\n",
         described,
     )
     programs = files("rigwright/engine/*.py", "rigwright/features/*/*.py")

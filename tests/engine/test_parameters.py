@@ -152,7 +152,8 @@ def test_a_required_parameter_that_is_no_variable(project: Project) -> None:
     assert str(error) == (
         f"{project.path}:4: apt.packages lacks 'names'\n"
         "  expected: names: ...\n"
-        "  fix:      add `names: ...` below apt.packages; docs/reference/operations.md and checks.md describe all parameters"
+        "  fix:      add `names: ...` below apt.packages; "
+        "docs/reference/operations.md and checks.md describe all parameters"
     )
 
 

@@ -57,7 +57,10 @@ def test_every_symptom_is_found_in_a_log(key: str) -> None:
 
 
 def test_the_answer_as_text() -> None:
-    log = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n[Rank 0] Watchdog caught collective operation timeout\n"
+    log = (
+        "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
+        "[Rank 0] Watchdog caught collective operation timeout\n"
+    )
     summary, first, second = table.explanations(_read(log))
     assert summary.title == "2 problems"
     assert summary.lines[0].text == "2 lines: a kernel log"
@@ -94,7 +97,10 @@ def test_what_is_no_log_gets_one_message(content: bytes, words: str) -> None:
 
 
 def test_control_characters_do_no_harm() -> None:
-    log = b"\x1b[2Jkernel: \x1b]0;title\x07NVRM: Xid (PCI:0000:3b:00): 79, \x08\xc2\x9b31m\xe2\x80\xae\xff gone\nRuntimeError\n"
+    log = (
+        b"\x1b[2Jkernel: \x1b]0;title\x07NVRM: Xid (PCI:0000:3b:00): 79, \x08\xc2\x9b31m\xe2\x80\xae\xff gone\n"
+        b"RuntimeError\n"
+    )
     log += b"Traceback (most recent call last):\n  x\nOSError: \x9b\xc2\x9b\x00 \x1bc\n"
     for explanation in table.explanations(_read(log)):
         for text in (explanation.title, *(line.text for line in explanation.lines)):
@@ -137,8 +143,8 @@ def _xids() -> Iterator[bytes]:
         at += 1
         yield (
             b"".join(
-                b"[%9d.%06d] NVRM: Xid (PCI:0000:3b:00): 31, pid=%d, name=python3, Ch %08x, intr 00000000. MMU Fault: ENGINE GRAPHICS\n"
-                % (at, row, at, at * 50 + row)
+                b"[%9d.%06d] NVRM: Xid (PCI:0000:3b:00): 31, pid=%d, name=python3, Ch %08x, intr 00000000. MMU Fault: "
+                b"ENGINE GRAPHICS\n" % (at, row, at, at * 50 + row)
                 for row in range(50)
             )
         )

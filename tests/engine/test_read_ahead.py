@@ -51,8 +51,10 @@ def test_a_command_with_a_secret_is_not_recorded() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{", '{"schema": 1}', '{"schema": 1, "release": "RELEASE", "commands": [[["a"], "?", 5, true]]}',
-     '{"schema": 1, "release": "RELEASE", "commands": [[[], "", 5, true]]}', '{"schema": 1, "release": "RELEASE", "commands": [[["a"], "", -1, true]]}',
-     '{"schema": 1, "release": "RELEASE", "commands": [[[1], "", 5, true]]}', '{"schema": 1, "release": "0.0.0-other", "commands": []}'],
+     '{"schema": 1, "release": "RELEASE", "commands": [[[], "", 5, true]]}',
+     '{"schema": 1, "release": "RELEASE", "commands": [[["a"], "", -1, true]]}',
+     '{"schema": 1, "release": "RELEASE", "commands": [[[1], "", 5, true]]}',
+     '{"schema": 1, "release": "0.0.0-other", "commands": []}'],
 )  # fmt: skip
 def test_a_damaged_record_is_none(folder: Path, text: str) -> None:
     read_ahead.record("box", "plan", COMMANDS)

@@ -51,7 +51,8 @@ class Box:
             self.boots += 1
         if "reboot-in-vain" in text:
             places = {
-                "/var/lib/rigwright": "var", "/boot/grub/grub.cfg": "boot/grub.cfg", "/boot": "boot", "/etc/modprobe.d": "modprobe.d",
+                "/var/lib/rigwright": "var", "/boot/grub/grub.cfg": "boot/grub.cfg", "/boot": "boot",
+                "/etc/modprobe.d": "modprobe.d",
                 "/lib/modules": "none", "/usr": "none", "/sys": "none", "/etc": "none", "/lib": "none",
             }  # fmt: skip
             pattern = re.compile("|".join(map(re.escape, places)))
@@ -66,7 +67,8 @@ class Box:
             kernel.module_version(RELEASE, "nvidia").command: "535.261.03",
             pci.gpus.command: "0000:01:00.0 0x030200 1db1\n",
             driver.loaded_version.command: "",
-            display.graphical.command: "default=multi-user.target\nId=display-manager.service\nLoadState=not-found\nActiveState=inactive\n",
+            display.graphical.command: "default=multi-user.target\nId=display-manager.service\nLoadState=not-found\n"
+            "ActiveState=inactive\n",
             kernel_log.kernel.command: REFUSED,
             systemd.module_load_errors.command: "",
             trial.trial.command: "none",

@@ -37,7 +37,10 @@ PLAY = BoundPlaybook(HOST, (), (RAN,))
 DRIVER = Change("change", "driver 535.261.03 (12 packages)", "535.161.08", "535.261.03", (command("true"),))
 DOCUMENT = nccl.read((ROOT / "tests/cases/p2p/pair.json").read_text())
 CMDLINE = Change("change", "kernel command line", "", "iommu=pt", (command("true"),))
-GPUS = "0, {uuid}, 00000000:{bus}:00.0, Tesla V100-SXM2-16GB, Enabled, 300.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312\n"
+GPUS = (
+    "0, {uuid}, 00000000:{bus}:00.0, Tesla V100-SXM2-16GB, Enabled, 300.00, 150.00, 300.00, 300.00, 877, 1312, 877, "
+    "1312\n"
+)
 PASS = Finding(p2p.TEST, "pass", "2 GPUs", check="p2p.ran")
 
 
@@ -60,7 +63,8 @@ class Machine:
             return Result(done.returncode, done.stdout, done.stderr)
         texts = {
             system.firmware.command: f"AMI\n{self.bios}\n09/14/2021\n",
-            driver.loaded_version.command: f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {self.version}  Tue Mar  5 22:42:15 UTC 2024\n",
+            driver.loaded_version.command: f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {self.version}  Tue Mar  "
+            "5 22:42:15 UTC 2024\n",
             pci.gpus.command: "".join(
                 f"0000:{bus}:00.0 0x030200 1db1 nvidia\n" for bus in self.uuids if self.on_the_bus
             ),
@@ -176,7 +180,8 @@ def test_a_card_that_moved_a_driver_and_a_firmware(machine: Machine) -> None:
     machine.uuids = {"06": "GPU-b", "07": "GPU-a"}
     (text,) = warnings(machine.run())
     assert text.endswith(
-        " in run 20261122-1: after a GPU moved from 0000:07:00.0 to 0000:06:00.0, a GPU moved from 0000:06:00.0 to 0000:07:00.0"
+        " in run 20261122-1: after a GPU moved from 0000:07:00.0 to 0000:06:00.0, "
+        "a GPU moved from 0000:06:00.0 to 0000:07:00.0"
     )
     machine.uuids = {"06": "GPU-a", "07": "GPU-c"}
     assert warnings(machine.run())[0].endswith(": after another GPU at 0000:07:00.0")
@@ -274,8 +279,10 @@ def test_a_test_whose_result_cannot_be_written_stays_required(machine: Machine) 
 @pytest.mark.parametrize(
     ("desired", "fix"),
     [
-        (Desired(p2p_wheels="none"), "invoke verify --tags p2p --wheels fetch, which runs it; p2p_wheels is none, so provision does not"),
-        (Desired(mig=Mig(gpus={"all": ("3g.20gb",)})), "mig: off in the inventory, then invoke provision, which runs it"),
+        (Desired(p2p_wheels="none"), "invoke verify --tags p2p --wheels fetch, which runs it; "
+                                     "p2p_wheels is none, so provision does not"),
+        (Desired(mig=Mig(gpus={"all": ("3g.20gb",)})),
+         "mig: off in the inventory, then invoke provision, which runs it"),
         (Desired(mig=Mig(enabled=False)), "invoke provision, which runs it"),
     ],
 )  # fmt: skip

@@ -82,7 +82,8 @@ def test_an_aim_that_is_no_run(to: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "to", ["yesterday", "last", "../../etc", "$(reboot)", "a\nb", "-", "2026-11-22", "20261122-141753-136g", "20261122-141753-136a7c05a",
+    "to", ["yesterday", "last", "../../etc", "$(reboot)", "a\nb", "-", "2026-11-22", "20261122-141753-136g",
+           "20261122-141753-136a7c05a",
            "20261122-141753-136a\n", "٢٠٢٦"]
 )  # fmt: skip
 def test_a_text_that_cannot_be_a_run_is_refused_with_the_command_that_lists_them(to: str) -> None:

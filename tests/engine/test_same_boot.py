@@ -64,7 +64,8 @@ class Box:
             kernel.module_version(RELEASE, "nvidia").command: "535.261.03",
             kernel.initramfs(f"/boot/initrd.img-{RELEASE}").command: "module nvme.ko\n",
             trial.trial.command: "none",
-            display.graphical.command: "default=multi-user.target\nId=display-manager.service\nLoadState=not-found\nActiveState=inactive\n",
+            display.graphical.command: "default=multi-user.target\nId=display-manager.service\nLoadState=not-found\n"
+            "ActiveState=inactive\n",
         }
         return Result(0, texts.get(cmd, "").encode())
 

@@ -32,16 +32,20 @@ def slower(by: float, **more: Any) -> MeasuredGpu:
     [
         (CARD, "its power limit of 200 W", "invoke limits.find --host a measures", False),
         (replace(CARD, slowed_by="", power_limit_w=300.0), "", "", False),
-        (replace(CARD, slowed_by="application clocks"), "its clocks are set lower", "invoke limits --host a --show", False),
+        (replace(CARD, slowed_by="application clocks"), "its clocks are set lower", "invoke limits --host a --show",
+         False),
         (replace(CARD, slowed_by="heat, by the driver"), "heat", "its cooler", True),
-        (replace(CARD, slowed_by="power brake"), "the power supply or the board brakes it", "invoke explain power.brake", True),
+        (replace(CARD, slowed_by="power brake"), "the power supply or the board brakes it",
+         "invoke explain power.brake", True),
         (slower(0.04), "its power limit of 200 W", "limits.find", False),
-        (slower(0.06), "6% slower than 2 other GPUs of its model at the same power limit", "swap it with a faster one", True),
+        (slower(0.06), "6% slower than 2 other GPUs of its model at the same power limit", "swap it with a faster one",
+         True),
         (slower(0.06, slowed_by="heat, by the hardware"), "6% slower than 2 other GPUs", "its cooler", True),
         (slower(0.06, power_limit_w=150.0), "its power limit of 150 W", "limits.find", False),
         (slower(0.06, driver="550.54.15"), "its power limit", "limits.find", False),
         (slower(0.06, model="another"), "its power limit", "limits.find", False),
-        (slower(0.5, power_limit_w=None), "45% of its model's figure at its clock", "invoke try --host a --driver BRANCH", True),
+        (slower(0.5, power_limit_w=None), "45% of its model's figure at its clock",
+         "invoke try --host a --driver BRANCH", True),
     ],
 )  # fmt: skip
 def test_what_to_do_about_a_card(card: MeasuredGpu, cause: str, todo: str, wrong: bool) -> None:
@@ -58,7 +62,8 @@ def test_the_slowest_come_first_and_those_alike_are_one_entry() -> None:
     first, second = slower(0.2, position="SXM2-4"), replace(CARD, position="SXM2-2")
     unknown = replace(CARD, shares={}, model="NVIDIA T600")
     ranked = speed_rank.gpus({"b": [CARD, second, first, unknown], "a": [CARD]})
-    assert [(one.host, one.gpu.position) for one in ranked] == [("b", "SXM2-4"), ("a", "SXM2-1"), ("b", "SXM2-1"), ("b", "SXM2-2")]  # fmt: skip
+    assert [(one.host, one.gpu.position) for one in ranked] == [("b", "SXM2-4"), ("a", "SXM2-1"), ("b", "SXM2-1"),
+        ("b", "SXM2-2")]  # fmt: skip
     found = speed_rank.entries(ranked)
     assert [(one.first.host, one.places, one.shares) for one in found] == [
         ("b", "SXM2-4", "61%"),
@@ -85,7 +90,8 @@ def test_many_gpus_are_compared_as_each_with_all_others() -> None:
     """The sorted rates give the same medians as a comparison of every pair."""
     chance = random.Random(3)
     gpus = [
-        slower(chance.choice((0.0, 0.0, 0.01, 0.08, 0.2)), uuid=f"GPU-{number}", bus_id=f"{number}", power_limit_w=chance.choice((200.0, 200.5, 250.0, None)),
+        slower(chance.choice((0.0, 0.0, 0.01, 0.08, 0.2)), uuid=f"GPU-{number}", bus_id=f"{number}",
+               power_limit_w=chance.choice((200.0, 200.5, 250.0, None)),
                driver=chance.choice(("535.1", "535.2", "580.1")))
         for number in range(60)
     ]  # fmt: skip
@@ -93,7 +99,8 @@ def test_many_gpus_are_compared_as_each_with_all_others() -> None:
     for gpu in gpus:
         others = [
             each for each in gpus
-            if each is not gpu and speed_rank._kind_of(each) == speed_rank._kind_of(gpu) and speed_rank._same_limit(gpu, each)
+            if each is not gpu and speed_rank._kind_of(each) == speed_rank._kind_of(gpu)
+            and speed_rank._same_limit(gpu, each)
         ]  # fmt: skip
         assert peers.others(gpu) == len(others)
         for kind in gpu.tflops:

@@ -55,7 +55,8 @@ def entry(
     more: str = "",
 ) -> str:
     """Returns a menu entry as Ubuntu's 10_linux writes it."""
-    return f"""menuentry 'Linux {kernel}' --class debian --class gnu-linux $menuentry_id_option 'gnulinux-{name}-7d1a' {{
+    return f"""menuentry 'Linux {kernel}' --class debian --class gnu-linux \
+$menuentry_id_option 'gnulinux-{name}-7d1a' {{
 	recordfail
 	savedefault
 	load_video
@@ -76,7 +77,8 @@ def config(*entries: str, default: str = "0") -> str:
 def machine(**changed: Any) -> Boot:
     """Returns a host that runs the old kernel, where a boot can be tried."""
     whole = Boot(
-        "boot-1", f"BOOT_IMAGE=/boot/vmlinuz-{OLD} root=UUID=7d1a ro quiet", ("file", 1024), ("none", 0), (), "", "ext2", False,
+        "boot-1", f"BOOT_IMAGE=/boot/vmlinuz-{OLD} root=UUID=7d1a ro quiet", ("file", 1024), ("none", 0), (), "",
+        "ext2", False,
         300_000, {f"initrd.img-{OLD}": 40 << 20}, {}, "", config(),
     )  # fmt: skip
     return replace(whole, **changed)
@@ -100,7 +102,8 @@ def test_nothing_is_in_the_way() -> None:
         ({"grubenv": ("link", 1024)}, "grubenv is a link"),
         ({"grubenv": ("file", 512)}, "has 512 bytes in place of 1024"),
         ({"environment": None}, "grub-editenv cannot read"),
-        ({"environment": {"next_entry": "2"}}, "has next_entry=2 (sudo grub-editenv /boot/grub/grubenv unset next_entry)"),
+        ({"environment": {"next_entry": "2"}},
+         "has next_entry=2 (sudo grub-editenv /boot/grub/grubenv unset next_entry)"),
         ({"environment": {"prev_saved_entry": "0"}}, "has prev_saved_entry=0"),
         ({"environment": {"prev_entry": "x"}}, "has prev_entry=x"),
         ({"environment": {"initrdfail": "1"}}, "has initrdfail=1"),
@@ -126,7 +129,8 @@ def test_nothing_is_in_the_way() -> None:
         ({"config": config(entry(words="root=UUID=7d1a ro -- single"))}, "the default entry has words after ` -- `"),
         ({"config": HEADER + CUSTOM}, "grub.cfg has no menu entry"),
         ({"command_line": "root=UUID=7d1a ro"}, "has no BOOT_IMAGE"),
-        ({"command_line": "BOOT_IMAGE=/vmlinuz-9 root=UUID=7d1a"}, "no entry of grub.cfg loads /vmlinuz-9, which runs now"),
+        ({"command_line": "BOOT_IMAGE=/vmlinuz-9 root=UUID=7d1a"},
+         "no entry of grub.cfg loads /vmlinuz-9, which runs now"),
         ({"command_line": f"BOOT_IMAGE=/boot/vmlinuz-{OLD} ro -- 3"}, "/proc/cmdline has words after ` -- `"),
         ({"command_line": f'BOOT_IMAGE=/boot/vmlinuz-{OLD} dyndbg="file a +p"'}, "a parameter with quotes"),
         ({"free_kib": 80_000}, "/boot has 78 MiB free, and a copy of the initramfs beside a new one needs 88"),
@@ -498,7 +502,8 @@ UP = {
         (ended(systemd=False), "it never reached systemd"),
         (ended(), "the host was reset before it wrote down more"),
         (ended(**{**UP, "state": ("maintenance",)}), "an emergency shell"),
-        (ended(**{**UP, "shell": ("emergency.service",), "failed": ("data.mount loaded failed",)}), "an emergency shell; failed: data.mount"),
+        (ended(**{**UP, "shell": ("emergency.service",), "failed": ("data.mount loaded failed",)}),
+         "an emergency shell; failed: data.mount"),
         (ended(**{**UP, "address": ()}), "it had no network"),
         (ended(**{**UP, "ssh": ()}), "no ssh server ran"),
         (ended(**UP), "no controller confirmed it in time"),
@@ -521,7 +526,8 @@ def applied(
     record = json.dumps({"run": "RUN", "boot": "boot-0", "image": f"initrd.img-{OLD}", "modules": []})
     texts = {
         facts.trial.command: f"boot boot-1\nline {command_line}\nrecord {record}\n{armed}",
-        facts.boot.command: f"boot boot-1\nline {command_line}\ngrubenv file 1024\ncustom none 0\nlayers\nfilesystem ext2\nfree 300000\n"
+        facts.boot.command: f"boot boot-1\nline {command_line}\ngrubenv file 1024\ncustom none 0\nlayers\n"
+        "filesystem ext2\nfree 300000\n"
         f"--env\n--custom\n\n--cfg\n{grub_cfg}",
     }
 
@@ -581,7 +587,8 @@ def test_a_trial_in_which_gpus_do_not_start_has_the_driver_s_own_sentence() -> N
     run = host_run(lambda cmd: Result(0, texts.get(cmd, "state running").encode()))
     trial = replace(ended(), record={"run": "RUN", "gpus": 1, "answering": 1})
     assert engine.Trials(run, None).reasons(trial, REBOOT) == (
-        "0 of 1 GPUs answer (0000:01:00.0 does not answer the driver, which could not start it: RmInitAdapter failed! (0x31:0xffff:967))",
+        "0 of 1 GPUs answer (0000:01:00.0 does not answer the driver, which could not start it: "
+        "RmInitAdapter failed! (0x31:0xffff:967))",
     )
 
 
@@ -633,7 +640,8 @@ WAS = {
         ({}, ()),
         ({"state": ("degraded",), "failed": ("mdcheck.service",)}, ()),
         ({"state": ("degraded",), "failed": ("docker.service",)}, ("docker.service failed, and ran before",)),
-        ({"state": ("starting",), "job": ("postgresql.service",)}, ("systemd did not finish its start: it waits for postgresql.service",)),
+        ({"state": ("starting",), "job": ("postgresql.service",)},
+         ("systemd did not finish its start: it waits for postgresql.service",)),
         ({"address": ("eth0 10.0.0.2/24", "docker0 172.17.0.1/16")}, ()),
         ({"address": ("eth0 10.0.7.9/24",)}, ()),
         ({"address": ("enp1s0 10.0.0.2/24",)}, ()),
@@ -668,7 +676,8 @@ def test_what_was_so_before_is_no_reason(key: str) -> None:
          ("sshd said: User u from 10.0.0.1 not allowed because not listed in AllowUsers",)),
         ({"nologin": ("System is booting up.",)}, ("/run/nologin was there, which keeps users out",)),
         ({"filter": ()}, ()),
-        ({"filter": ("nftables.service", "ufw.service")}, ("a packet filter was started that did not run before: nftables.service",)),
+        ({"filter": ("nftables.service", "ufw.service")},
+         ("a packet filter was started that did not run before: nftables.service",)),
     ],
 )  # fmt: skip
 def test_what_keeps_a_controller_out_of_a_healthy_boot(then: dict[str, Any], says: tuple[str, ...]) -> None:
@@ -693,7 +702,8 @@ def kept(*lines: str, backend: str = "erst", is_module: bool = False, uefi: bool
         (ended(), kept(PANIC), f"systemd was started, and then the kernel stopped: {VFS}"),
         (ended(**{**UP, "ssh": ()}), kept(PANIC), "no ssh server ran"),
         (ended(systemd=False), kept(), "or the power failed; pstore (erst) has no record of a panic"),
-        (ended(systemd=False), kept(backend="efi", is_module=True), "pstore (efi) has no record of a panic, and keeps none of the time before it was loaded"),
+        (ended(systemd=False), kept(backend="efi", is_module=True),
+         "pstore (efi) has no record of a panic, and keeps none of the time before it was loaded"),
         (ended(systemd=False), kept(backend="", uefi=True), "(efi_pstore is not loaded)"),
         (ended(), kept(backend=""), "the host has no place for it (pstore has no backend: no UEFI, ERST or ramoops)"),
         (ended(systemd=False), None, "or the power failed"),

@@ -93,7 +93,10 @@ def test_prefetched_facts_are_read_once() -> None:
 
 
 def test_the_job_of_an_interrupted_run_is_named_first() -> None:
-    shown = f"Id=rigwright-job-x-1.service\nSubState=running\nDescription={own_programs.description('step X', '1 ada@desk 7 8')}; 20"
+    shown = (
+        "Id=rigwright-job-x-1.service\nSubState=running\n"
+        f"Description={own_programs.description('step X', '1 ada@desk 7 8')}; 20"
+    )
     answers = {
         dpkg.lock_holders.command: b"7 apt-get\n",
         own_programs.at_work.command: f"{shown}\n\nup 30\n".encode(),

@@ -9,7 +9,10 @@ from pathlib import Path
 from rigwright.core.command import Result
 from rigwright.facts import kernel_log, parsed
 
-FAULT = "DMAR: [DMA Read NO_PASID] Request device [3b:00.0] fault addr 0x7f000000 [fault reason 0x06] PTE Read access is not set"
+FAULT = (
+    "DMAR: [DMA Read NO_PASID] Request device [3b:00.0] fault addr 0x7f000000 [fault reason 0x06] PTE Read access is "
+    "not set"
+)
 CORRECTED = "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x2f offset:0x0)"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=2211, name=python3, GPU has fallen off the bus."
 

@@ -49,7 +49,8 @@ def asked(shell: Shell, facts: Sequence[Fact[Any]]) -> tuple[list[Any], list[Any
 
 def test_files_of_every_kind(tmp_path: Path) -> None:
     contents = {
-        "text": b"a = 1\n", "empty": b"", "no newline": b"x", "binary": bytes(range(256)) * 4, "frames": b"\ndata\nhere\nabsent\n",
+        "text": b"a = 1\n", "empty": b"", "no newline": b"x", "binary": bytes(range(256)) * 4,
+        "frames": b"\ndata\nhere\nabsent\n",
         "just small": b"s" * 65536, "large": b"l" * 65537, "larger": os.urandom(200_000),
     }  # fmt: skip
     for name, content in contents.items():
@@ -202,7 +203,8 @@ shift 4  # show -p PROPERTIES --
 for unit; do
   case $unit in *.timer) state=inactive; pid=0;; *) state=active; pid=1;; esac
   [ -z "$more" ] || echo
-  printf 'LoadState=loaded\\nSubState=dead\\nUnitFileState=enabled\\nActiveState=%s\\nNeedDaemonReload=no\\nMainPID=%s\\nActiveEnterTimestampMonotonic=5000000\\n' $state $pid
+  printf 'LoadState=loaded\\nSubState=dead\\nUnitFileState=enabled\\nActiveState=%s\\n'\\
+'NeedDaemonReload=no\\nMainPID=%s\\nActiveEnterTimestampMonotonic=5000000\\n' $state $pid
   more=y
 done
 """
@@ -227,8 +229,10 @@ def test_what_is_not_alike_is_not_merged() -> None:
 def test_every_answer_is_at_its_place(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("A")
     commands = [
-        command("echo", "1", reads=True), files.file(str(tmp_path / "a")).command, dpkg.packages("dpkg").command, command("echo", "2", reads=True),
-        files.file(str(tmp_path / "b")).command, dpkg.packages("bash").command, command("sh", "-c", "exit 7", reads=True),
+        command("echo", "1", reads=True), files.file(str(tmp_path / "a")).command, dpkg.packages("dpkg").command,
+        command("echo", "2", reads=True),
+        files.file(str(tmp_path / "b")).command, dpkg.packages("bash").command,
+        command("sh", "-c", "exit 7", reads=True),
     ]  # fmt: skip
     answers = Shell().run(commands, together=True)
     assert [answer.stdout[:8].split(b"|")[0].split(b"\t")[0].strip() for answer in answers] == [

@@ -15,7 +15,10 @@ from rigwright.facts.boot import next_boot
 
 KEYS = "accepted /home/u/.ssh/k\nmode {} /home/u/.ssh/k\nmode {} /home/u/.ssh\nmode {} /home/u\n"
 USER = "user u\nuid 1000\ngroups u sudo\nshell /bin/bash\nlocked no\ntoday 20783\n"
-SSHD = "sshd usepam yes\nsshd pubkeyauthentication yes\nsshd authorizedkeyscommand none\nsshd strictmodes yes\nfile /home/u/.ssh/k\n"
+SSHD = (
+    "sshd usepam yes\nsshd pubkeyauthentication yes\nsshd authorizedkeyscommand none\nsshd strictmodes yes\n"
+    "file /home/u/.ssh/k\n"
+)
 MINE = KEYS.format("600 1000 1000", "700 1000 1000", "755 1000 1000")
 UNITS = "unit networking.service enabled enabled\nunit systemd-networkd.service {} enabled\n"
 
@@ -45,7 +48,8 @@ FINE = {
     ],
     "sudo": [
         "/etc/sudoers: parsed OK\nexit 0\nrule ext2/ext3 /etc/sudoers",
-        "/etc/sudoers.d/x: bad permissions, should be mode 0440\n/etc/sudoers: parsed OK\nexit 1\nrule ext2/ext3 /etc/sudoers.d/x",
+        "/etc/sudoers.d/x: bad permissions, should be mode 0440\n/etc/sudoers: parsed OK\nexit 1\n"
+        "rule ext2/ext3 /etc/sudoers.d/x",
         "exit 0\nrule tmpfs /run/sudoers.d/u\nrule ext2/ext3 /etc/sudoers",
     ],
     "network": [
@@ -54,7 +58,8 @@ FINE = {
         UNITS.format("enabled") + "networkd files",
         UNITS.format("disabled") + "netplan exit 0",
         UNITS.format("disabled") + "netplan exit 0\nnetworkd /etc/systemd/network/1.network:2: unused",
-        "unit networking.service disabled enabled\nstanza allow-hotplug eth0\nifquery eth0\nifquery exit 0\nifup exit 0",
+        "unit networking.service disabled enabled\nstanza allow-hotplug eth0\nifquery eth0\n"
+        "ifquery exit 0\nifup exit 0",
         "unit NetworkManager.service enabled enabled\nunit networking.service disabled enabled\nifquery exit 1",
     ],
     "/etc/fstab": [
@@ -92,20 +97,28 @@ FAULTS = {
     },
     "sudo": {
         "/etc/sudoers.d/x:1:17: syntax error\nu ALL=(ALL NOPASSWD\n     ^~~~\nexit 1": "x:1:17: syntax error",
-        ">>> /etc/sudoers.d/x: syntax error near line 1 <<<\nparse error in /etc/sudoers.d/x near line 1\nexit 1": "line 1",
-        "/etc/sudoers.d/x: wrong owner (uid, gid) should be (0, 0)\nexit 1\nloose /etc/sudoers.d/x": "/etc/sudoers.d/x is not root's",
+        ">>> /etc/sudoers.d/x: syntax error near line 1 <<<\nparse error in /etc/sudoers.d/x near line 1\nexit 1":
+            "line 1",
+        "/etc/sudoers.d/x: wrong owner (uid, gid) should be (0, 0)\nexit 1\nloose /etc/sudoers.d/x":
+            "/etc/sudoers.d/x is not root's",
         "exit 0\nrule tmpfs /run/sudoers.d/u": "in memory",
     },
     "network": {
-        UNITS.format("enabled") + "netplan /etc/netplan/x.yaml:1:49: Error: 'perhaps'\nnetplan password: secret\nnetplan exit 1": "'perhaps'",
+        UNITS.format("enabled") + "netplan /etc/netplan/x.yaml:1:49: Error: 'perhaps'\nnetplan password: secret\n"
+                                  "netplan exit 1": "'perhaps'",
         UNITS.format("masked") + "netplan exit 0": "systemd-networkd.service is masked",
-        UNITS.format("enabled") + "networkd files\nnetworkd /etc/systemd/network/1.network:4: no [SECTION]": "1.network:4",
-        UNITS.format("disabled") + "ifquery ifquery: interfaces:4: unknown or no method\nifquery exit 1\nifup exit 1": "interfaces:4",
-        UNITS.format("disabled") + "ifquery eth0\nifquery exit 0\nifup ifup: missing required variable: address\nifup exit 1": "address",
-        "unit networking.service disabled enabled\nifquery eth0\nifquery exit 0\nifup exit 0": "networking.service is disabled",
+        UNITS.format("enabled") + "networkd files\nnetworkd /etc/systemd/network/1.network:4: no [SECTION]":
+            "1.network:4",
+        UNITS.format("disabled") + "ifquery ifquery: interfaces:4: unknown or no method\nifquery exit 1\nifup exit 1":
+            "interfaces:4",
+        UNITS.format("disabled") + "ifquery eth0\nifquery exit 0\nifup ifup: missing required variable: address\n"
+                                   "ifup exit 1": "address",
+        "unit networking.service disabled enabled\nifquery eth0\nifquery exit 0\nifup exit 0":
+            "networking.service is disabled",
     },
     "/etc/fstab": {
-        "/data\n   [E] unreachable on boot required source: UUID=1\nexit 1": "/data: unreachable on boot required source: UUID=1",
+        "/data\n   [E] unreachable on boot required source: UUID=1\nexit 1": "/data: unreachable on boot required "
+                                                                             "source: UUID=1",
         "/data\n   [W] unreachable source: /dev/sdz1: No such file or directory\nexit 0": "/dev/sdz1",
         "/data\n   [E] cannot detect on-disk filesystem type (No such file)\nexit 1": "/data: cannot detect",
         "findmnt: /run/x/fstab: parse error at line 15 -- ignored\nexit 1": "line 15",
@@ -118,7 +131,8 @@ UNKNOWN = {
     "ssh at boot": {"login": "neither ssh.service nor ssh.socket"},
     "sudo": {"missing /usr/sbin/visudo": "visudo is not there", "/etc/sudoers: parsed OK": "more than is read"},
     "network": {UNITS.format("enabled") + "netplan missing /lib/netplan/generate": "generate is not there"},
-    "/etc/fstab": {"findmnt: can't read /run/x/fstab: No such file\nexit 1": "can't read", "missing /usr/bin/findmnt": "findmnt"},
+    "/etc/fstab": {"findmnt: can't read /run/x/fstab: No such file\nexit 1": "can't read",
+                   "missing /usr/bin/findmnt": "findmnt"},
 }  # fmt: skip
 
 

@@ -42,9 +42,11 @@ def _region(start: int, size: int, flags: int) -> str:
     ("rows", "bar1"),
     [
         # V100: registers of 32 bits, so BAR1 is the second row
-        ([_region(0x92000000, 16 << 20, 0x40200), _region(0x38 << 40, 16 << 30, 0x14220C)], _region(0x38 << 40, 16 << 30, 0x14220C)),
+        ([_region(0x92000000, 16 << 20, 0x40200), _region(0x38 << 40, 16 << 30, 0x14220C)],
+         _region(0x38 << 40, 16 << 30, 0x14220C)),
         # H200: registers of 64 bits take two rows
-        ([_region(0x104 << 36, 16 << 20, 0x14220C), _NONE, _region(0x100 << 36, 256 << 30, 0x14220C)], _region(0x100 << 36, 256 << 30, 0x14220C)),
+        ([_region(0x104 << 36, 16 << 20, 0x14220C), _NONE, _region(0x100 << 36, 256 << 30, 0x14220C)],
+         _region(0x100 << 36, 256 << 30, 0x14220C)),
         ([_region(0x92000000, 16 << 20, 0x40200), _NONE, _NONE], _NONE),
         ([_region(0x104 << 36, 16 << 20, 0x14220C), _NONE, _NONE], _NONE),
         ([], ""),

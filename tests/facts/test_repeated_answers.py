@@ -88,7 +88,8 @@ def test_only_what_cannot_be_changed_is_shared() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda d: d.update(b=2), lambda d: d.pop("a"), lambda d: d.clear(), lambda d: d.setdefault("b", 2), lambda d: d.popitem(),
+        lambda d: d.update(b=2), lambda d: d.pop("a"), lambda d: d.clear(), lambda d: d.setdefault("b", 2),
+        lambda d: d.popitem(),
         lambda d: d.__setitem__("b", 2), lambda d: d.__delitem__("a"), lambda d: d.__ior__({"b": 2}),
     ],
 )  # fmt: skip

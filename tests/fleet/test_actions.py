@@ -115,7 +115,8 @@ def test_a_plan_names_another_machine_before_anything_is_changed(host: Hosts, mo
     ("remembered", "says"),
     [
         ("a b", ""),
-        ("a b?", "run b tried driver: 580 and ended before anybody decided on it: invoke rollback --host h --to b takes it back"),
+        ("a b?", "run b tried driver: 580 and ended before anybody decided on it: "
+                 "invoke rollback --host h --to b takes it back"),
         ("a b? c>b!", "invoke rollback --host h --to b takes it back; provision makes"),
         ("a b c>b!", "the rollback c to before run b did not end: invoke rollback --host h goes on with it"),
         ("a b c>b", ""),

@@ -69,7 +69,8 @@ WORKER = "tcp://10.0.0.9:4000"
         ([], {}, "has no worker"),
         ([WORKER], {WORKER: "0123"}, f"worker {WORKER} has another rigwright"),
         ([WORKER], {}, "has no rigwright that answers"),
-        ([WORKER], TypeError("Data serialized with pickle"), "gives no answer that can be read about its version (TypeError)"),
+        ([WORKER], TypeError("Data serialized with pickle"),
+         "gives no answer that can be read about its version (TypeError)"),
     ],
     ids=["none", "another", "not there", "a pickle"],
 )  # fmt: skip

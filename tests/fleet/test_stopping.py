@@ -74,7 +74,8 @@ def test_what_must_not_be_cut_is_finished(gpus: Fleet, capsys: pytest.CaptureFix
         "gpu1   … finishing 'Room', which must not be interrupted; press Ctrl-C again to stop waiting for it\n" in text
     )
     assert text.endswith(
-        "\ninterrupted\n  done: gpu1, gpu2\n  not attempted: gpu[3:6]\n  fix: run the same command again; it continues from there\n"
+        "\ninterrupted\n  done: gpu1, gpu2\n  not attempted: gpu[3:6]\n"
+        "  fix: run the same command again; it continues from there\n"
     )
     gpus.before = str
     assert run(gpus, capsys)[0] == 0

@@ -20,7 +20,8 @@ from rigwright.history import History, database as history_database, file, set_a
 from tests.cli.run_command import run_command
 
 NOON = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.timezone.utc)
-FINDING = {"check": "swap.off", "subject": "swap", "verdict": "fail", "seen": "8 GiB", "expected": "none", "cause": "", "fix": ""}  # fmt: skip
+FINDING = {"check": "swap.off", "subject": "swap", "verdict": "fail", "seen": "8 GiB", "expected": "none", "cause": "",
+           "fix": ""}  # fmt: skip
 CHANGE = {
     "step": "Swap off", "action": "change", "subject": "swap", "before": "8 GiB", "after": "", "disruptive": False,
     "leads_to": "", "done": True,
@@ -35,7 +36,8 @@ def run_of(number: int, facts: dict[str, Any] | None = None, **host: Any) -> dic
     }  # fmt: skip
     at = NOON + datetime.timedelta(hours=number)
     return {
-        "run": f"r{number}", "command": "verify", "started": at.isoformat(), "playbook": "p.yml", "inventory": "inventory",
+        "run": f"r{number}", "command": "verify", "started": at.isoformat(), "playbook": "p.yml",
+        "inventory": "inventory",
         "ended": (at + datetime.timedelta(seconds=2)).isoformat(), "exit_code": 0, "error": None,
         "hosts": {"servbadge": {**one, **host}},
     }  # fmt: skip
@@ -214,7 +216,8 @@ def test_old_runs_and_values_go_and_the_newest_stays(history: History, monkeypat
     assert seen is not None
     assert others is not None
     assert (seen.value, others.value) == ("new", "other's")
-    counts = [history._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("fact", "saying", "finding")]  # fmt: skip
+    counts = [history._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+              for table in ("fact", "saying", "finding")]  # fmt: skip
     assert counts == [3, 0, 0]
 
 
@@ -316,9 +319,12 @@ def test_a_value_that_is_damaged_gives_one_message(kind: str, path: Path) -> Non
         database.execute(DAMAGE[kind])
     database.close()
     reads = (
-        lambda history: history.machines(), lambda history: history.last(1, "system.cpu"), lambda history: history.everywhere("system.cpu"),
-        lambda history: history.runs(), lambda history: history.run("last"), lambda history: history.previous("verify", 1),
-        lambda history: history.last_good(1), lambda history: history.changed(1, NOON), lambda history: history.readings(7, 5),
+        lambda history: history.machines(), lambda history: history.last(1, "system.cpu"),
+        lambda history: history.everywhere("system.cpu"),
+        lambda history: history.runs(), lambda history: history.run("last"),
+        lambda history: history.previous("verify", 1),
+        lambda history: history.last_good(1), lambda history: history.changed(1, NOON),
+        lambda history: history.readings(7, 5),
     )  # fmt: skip
     refused = []
     for read in reads:
@@ -485,7 +491,8 @@ def test_findings_that_passed_go_after_a_month(history: History) -> None:
     info = {**FINDING, "verdict": "info"}
     for day in (0, 20, 40):
         history.record(run_of(24 * day, findings=[passed, info, {**FINDING, "seen": f"{day} GiB"}]))
-    found = {run: [one["verdict"] for one in history.run(run)["hosts"]["servbadge"]["findings"]] for run in ("r0", "r480", "r960")}  # fmt: skip
+    found = {run: [one["verdict"] for one in history.run(run)["hosts"]["servbadge"]["findings"]]
+             for run in ("r0", "r480", "r960")}  # fmt: skip
     assert found == {"r0": ["fail"], "r480": ["pass", "info", "fail"], "r960": ["pass", "info", "fail"]}
 
 
@@ -500,7 +507,8 @@ def test_findings_that_passed_stay_in_the_newest_run_of_a_host(history: History)
 def test_equal_values_of_many_machines_are_stored_once(history: History) -> None:
     whole = run_of(0)
     one = whole["hosts"].pop("servbadge")
-    whole["hosts"] = {f"gpu{number}": {**one, "address": f"gpu{number}", "kept": {"system.cpu": "EPYC", "system.board": {"serial": str(number)}}} for number in range(50)}  # fmt: skip
+    whole["hosts"] = {f"gpu{number}": {**one, "address": f"gpu{number}", "kept": {"system.cpu": "EPYC",
+        "system.board": {"serial": str(number)}}} for number in range(50)}  # fmt: skip
     history.record(whole)
     assert history._database.execute("SELECT count(*) FROM value").fetchone()[0] == 51
     assert history._database.execute("SELECT count(*) FROM fact").fetchone()[0] == 100
@@ -618,7 +626,10 @@ def test_a_run_is_recorded_whole_or_not_at_all(history: History) -> None:
 @pytest.fixture
 def closed(tmp_path: Path) -> Path:
     """Returns an inventory of two hosts with closed ports; one has a password."""
-    hosts = "gpu:\n  vars: {ansible_host: 127.0.0.1, ansible_port: 9}\n  hosts: {one: , two: {ansible_become_password: hunter2}}\n"
+    hosts = (
+        "gpu:\n  vars: {ansible_host: 127.0.0.1, ansible_port: 9}\n"
+        "  hosts: {one: , two: {ansible_become_password: hunter2}}\n"
+    )
     (tmp_path / "hosts.yml").write_text(hosts)
     return tmp_path / "hosts.yml"
 

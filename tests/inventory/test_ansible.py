@@ -20,8 +20,10 @@ from tests.paths import CASES
 
 FILES = sorted((CASES / "inventories").iterdir())
 PATTERNS = {
-    "plain.ini": """all * gpu old ungrouped gpu:!old gpu:&old gpu,!old !old !gpu:&ungrouped &old gpu,console node* node0? *a-1
-        node0[1-2]* ~node0[34] ~.*b-.* ~no gpu:!~node.* gpu[0] gpu[-1] gpu[1:3] gpu[2:] gpu[0:0] gpu[3:99] old[1] node0*[1] rack-*[0:1]
+    "plain.ini": """all * gpu old ungrouped gpu:!old gpu:&old gpu,!old !old !gpu:&ungrouped &old gpu,console
+        node* node0? *a-1
+        node0[1-2]* ~node0[34] ~.*b-.* ~no gpu:!~node.* gpu[0] gpu[-1] gpu[1:3] gpu[2:] gpu[0:0] gpu[3:99] old[1]
+        node0*[1] rack-*[0:1]
         ungrouped[0]:gpu[1] console:&ungrouped old[0],gpu[0] node01,node01,gpu""",
     "children.ini": "site gpu storage v100:&storage site:!gpu gpu[0] site[-1] v* *a* rtx,v100 all:!site",
     "diamond.yml": "top left right middle bottom lonely,bottom left:&right all:!top",

@@ -87,16 +87,19 @@ HOSTS = "gpu: {hosts: {x: }}\n"
 @pytest.mark.parametrize(
     ("files", "variables"),
     [
-        ({"hosts": "a:\n  hosts: {x: {one: 1}}\nb:\n  children: {a: {hosts: {y: }, vars: {two: 2}}}\n"}, {"one": 1, "two": 2}),
+        ({"hosts": "a:\n  hosts: {x: {one: 1}}\nb:\n  children: {a: {hosts: {y: }, vars: {two: 2}}}\n"},
+         {"one": 1, "two": 2}),
         ({"a": HOSTS, "b": "gpu: {hosts: {y: }, vars: {z: 1}}\n"}, {"z": 1}),
         ({"hosts": "b: {hosts: {x: }, vars: {who: b}}\na: {hosts: {x: }, vars: {who: a}}\n"}, {"who": "b"}),
-        ({"hosts": "z: {hosts: {x: }, vars: {who: z}}\nb: {children: {a: {hosts: {x: }, vars: {who: a}}}}\n"}, {"who": "a"}),
+        ({"hosts": "z: {hosts: {x: }, vars: {who: z}}\nb: {children: {a: {hosts: {x: }, vars: {who: a}}}}\n"},
+         {"who": "a"}),
         ({"hosts": "all: {hosts: {x: }}\n", "group_vars__ungrouped": "who: ungrouped\n"}, {"who": "ungrouped"}),
         ({"hosts": HOSTS, "host_vars__x": "# later\n"}, {}),
         ({"hosts": HOSTS, "rigs__mine": "title: Mine\n"}, {}),
     ],
     ids=[
-        "a group written twice is one", "several files are one inventory", "of two groups beside each other the later name wins",
+        "a group written twice is one", "several files are one inventory",
+        "of two groups beside each other the later name wins",
         "a deeper group wins over a later name", "hosts without a group", "an empty file", "own rigs are no inventory",
     ],
 )  # fmt: skip
@@ -348,13 +351,17 @@ def test_variables_that_are_no_mapping(tmp_path: Path) -> None:
         ("[gpu]\nx\n[gpus:vars]\na=1\n", 3, "no group 'gpus' is declared; did you mean 'gpu'?", "a section [gpus]"),
         ("[gpu:childs]\n", 1, "'childs' is no kind of section; did you mean 'children'?", "[GROUP]"),
         ("[gpu :vars]\n", 1, "'[gpu :vars]' is no section", "[GROUP]"),
-        ("[gpu]\nx\ny\nx ansible_host=1\n", 4, "the host 'x' a second time in [gpu] (first in line 2)", "each host once"),
-        ("[gpu]\nx y=1\n[old]\nx\n[gpu]\nx\n", 6, "the host 'x' a second time in [gpu] (first in line 2)", "each host once"),
+        ("[gpu]\nx\ny\nx ansible_host=1\n", 4, "the host 'x' a second time in [gpu] (first in line 2)",
+         "each host once"),
+        ("[gpu]\nx y=1\n[old]\nx\n[gpu]\nx\n", 6, "the host 'x' a second time in [gpu] (first in line 2)",
+         "each host once"),
         ("[gpu]\nx 192.0.2.1\n", 2, "'192.0.2.1' behind the host 'x'", "NAME=VALUE"),
         ("[gpu]\nx note='one\n", 2, "no closing quotation", "quotes in pairs"),
         ("[gpu]\nx limts=1\n", 2, "unknown variable 'limts'; did you mean 'limits'?", "one of"),
-        ("[gpu]\nx\n[gpu:vars]\ndrver = {'branch': '535'}\n", 4, "unknown variable 'drver'; did you mean 'driver'?", ""),
-        ("[gpu:vars]\nkernel-cmdline=1\n[gpu]\n", 2, "'kernel-cmdline' is no name of a variable", "letters, digits and _"),
+        ("[gpu]\nx\n[gpu:vars]\ndrver = {'branch': '535'}\n", 4, "unknown variable 'drver'; did you mean 'driver'?",
+         ""),
+        ("[gpu:vars]\nkernel-cmdline=1\n[gpu]\n", 2, "'kernel-cmdline' is no name of a variable",
+         "letters, digits and _"),
         ("[gpu:vars]\nabc\n[gpu]\n", 2, "'abc' in a section of variables", "NAME = VALUE"),
         ("[gpu:children]\na b\n", 2, "'a b' in a section of children", "the name of a group"),
         ("[gpu]\nnode[3:1]\n", 2, "the range [3:1] of 'node[3:1]' names no host", "a range"),
@@ -446,7 +453,8 @@ def test_a_gateway_in_options_of_ssh_is_a_line_of_ssh_config(tmp_path: Path) -> 
     with pytest.raises(InputError) as caught:
         read(written(tmp_path, hosts=f"gpu: {{hosts: {{x: {given}}}}}\n")).select("x")
     assert caught.value.fix == (
-        "printf 'Host %s\\n  ProxyJump %s\\n' 192.0.2.9 bob@gate:2222 >> ~/.ssh/config; then take ansible_ssh_common_args out"
+        "printf 'Host %s\\n  ProxyJump %s\\n' 192.0.2.9 bob@gate:2222 >> ~/.ssh/config; "
+        "then take ansible_ssh_common_args out"
     )
 
 

@@ -84,7 +84,8 @@ BAD = [
     ("an empty file", "{file: secrets/empty}", "the secret is empty", ""),
     ("a short one", "{file: secrets/short}", "the secret has 3 characters", "choose a longer one"),
     ("a large file", "{file: secrets/large}", "is larger than 65536 bytes", ""),
-    ("no program", "{command: [rigwright-no-such]}", "rigwright-no-such, from which a secret comes, cannot be", "install"),
+    ("no program", "{command: [rigwright-no-such]}", "rigwright-no-such, from which a secret comes, cannot be",
+     "install"),
     ("a failure", "{command: [sh, -c, 'echo locked >&2; exit 4']}", "failed (exit 4): locked", "in a terminal"),
     ("no output", "{command: ['true']}", "the secret is empty", ""),
     ("no text", "{command: [printf, '\\377\\377\\377\\377']}", "printed no UTF-8", ""),
@@ -95,7 +96,8 @@ BAD = [
 def test_a_source_that_gives_nothing_is_an_error_of_the_host_that_needs_it(
     given: str, found: str, fix: str, tmp_path: Path
 ) -> None:
-    for name, content, mode in (("open", "x" * 9, 0o640), ("empty", "\n", 0o600), ("short", "abc", 0o600), ("large", "x" * 70_000, 0o600)):  # fmt: skip
+    for name, content, mode in (("open", "x" * 9, 0o640), ("empty", "\n", 0o600), ("short", "abc", 0o600),
+                                ("large", "x" * 70_000, 0o600)):  # fmt: skip
         (tmp_path / "secrets").mkdir(exist_ok=True)
         (tmp_path / "secrets" / name).write_text(content)
         (tmp_path / "secrets" / name).chmod(mode)
@@ -140,7 +142,10 @@ def test_sources_are_asked_side_by_side(tmp_path: Path) -> None:
 
 
 def test_what_is_named_as_a_secret_is_one(tmp_path: Path) -> None:
-    variables = "hf_token: canary-7f3a\napp: {api_key: canary-7f3a, limit: '5', tokens: [a]}\nmax_token: 4096\nx: '{{ hf_token }}'"
+    variables = (
+        "hf_token: canary-7f3a\napp: {api_key: canary-7f3a, limit: '5', tokens: [a]}\nmax_token: 4096\n"
+        "x: '{{ hf_token }}'"
+    )
     found = one(tmp_path, variables).variables
     assert found["hf_token"] == found["app"]["api_key"] == Secret(CANARY)
     assert found["app"]["limit"] == "5"
@@ -175,7 +180,10 @@ def test_a_vault_value_opens_with_the_password(
 def test_a_whole_vault_file_has_its_place_among_the_variables(tmp_path: Path, password_file: str) -> None:
     for folder in ("group_vars/all", "host_vars"):
         (tmp_path / folder).mkdir(parents=True)
-    text = f"b_word: {CANARY}\nboth: low\nurl: 'https://{{{{ site }}}}/{CANARY}'\npin: 123456\nyes_no: true\nansible_user: ada\nansible_become_method: sudo\ndriver: {{branch: '535'}}"
+    text = (
+        f"b_word: {CANARY}\nboth: low\nurl: 'https://{{{{ site }}}}/{CANARY}'\npin: 123456\nyes_no: true\n"
+        f"ansible_user: ada\nansible_become_method: sudo\ndriver: {{branch: '535'}}"
+    )
     (tmp_path / "group_vars/all/a.yml").write_text(encrypted(text))
     (tmp_path / "group_vars/all/b.yml").write_text("mine: '{{ b_word }}'\nboth: high\n")
     found = one(tmp_path, "", password_file)
@@ -245,7 +253,8 @@ def test_what_is_not_used_is_not_imported(tmp_path: Path) -> None:
     written(tmp_path, f"a: {tagged(CANARY)}\nb: !secret {{command: [pass, show, x]}}")
     code = (
         "import sys; before = set(sys.modules)\n"
-        f"from pathlib import Path; from rigwright import inventory; inventory.read(Path({str(tmp_path)!r})).select('one')\n"
+        "from pathlib import Path; from rigwright import inventory; "
+        f"inventory.read(Path({str(tmp_path)!r})).select('one')\n"
         "print(sorted(name for name in set(sys.modules) - before if name.split('.')[0] in ('ansible', 'subprocess')\n"
         "             or name == 'rigwright.inventory.vault'))"
     )
@@ -257,7 +266,11 @@ def test_ansible_makes_no_folder(tmp_path: Path, password_file: str) -> None:
     written(tmp_path, f"a: {tagged(CANARY)}")
     home = tmp_path / "home"
     home.mkdir()
-    code = f"from pathlib import Path; from rigwright import inventory; print(inventory.read(Path({str(tmp_path)!r}), {password_file!r}).select('one')[0].variables['a'].reveal() == {CANARY!r})"
+    code = (
+        "from pathlib import Path; from rigwright import inventory; "
+        f"print(inventory.read(Path({str(tmp_path)!r}), {password_file!r}).select('one')[0].variables['a'].reveal() "
+        f"== {CANARY!r})"
+    )
     environment = {**os.environ, "HOME": str(home)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

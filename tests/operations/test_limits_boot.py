@@ -51,7 +51,8 @@ class Unit:
         text = (
             f"LoadState={load}\nActiveState={self.active.get(path, 'inactive')}\nSubState=x\n"
             f"UnitFileState={self.enabled.get(path, '')}\nNeedDaemonReload={'yes' if self.needs_reload else 'no'}\n"
-            f"ActiveEnterTimestampMonotonic={self.started.get(path, 0) * 1_000_000}\nnow={self.clock}\nup={self.clock}\n"
+            f"ActiveEnterTimestampMonotonic={self.started.get(path, 0) * 1_000_000}\nnow={self.clock}\n"
+            f"up={self.clock}\n"
         )
         times = [f"ctime {self.files[word][2]} {word}\n" for word in fact.command.argv if word in self.files]
         return parsed(fact, Result(0, (text + "".join(times)).encode()))
@@ -167,7 +168,8 @@ def test_it_is_not_started_while_the_driver_lacks_a_gpu(host: Unit) -> None:
     assert host.wants(WANTED) == []
     assert SERVICE not in host.active
     assert host.notes == [
-        "gpu-limits.service fails at every boot until all 4 GPUs answer; 0000:03:00.0 does not answer the driver, which "
+        "gpu-limits.service fails at every boot until all 4 GPUs answer; "
+        "0000:03:00.0 does not answer the driver, which "
         "could not start it: RmInitAdapter failed! (0x31:0xffff:967)"
     ]
     host.listed = 4

@@ -37,7 +37,8 @@ CONTRAST = """
     .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
   const ground = element => {
-    if (element.ownerSVGElement && element.closest('.box')) return getComputedStyle(element.closest('.box').querySelector('rect')).fill;
+    if (element.ownerSVGElement && element.closest('.box'))
+      return getComputedStyle(element.closest('.box').querySelector('rect')).fill;
     for (let e = element; e; e = e.parentElement) {
       const color = getComputedStyle(e).backgroundColor;
       if (rgba(color)[3] === 255) return color;
@@ -49,9 +50,11 @@ CONTRAST = """
     const text = [...element.childNodes].filter(n => n.nodeType === 3).map(n => n.data.trim()).join('');
     if (!text || !element.getClientRects().length) continue;
     const style = getComputedStyle(element);
-    const [a, b] = [light(element.ownerSVGElement ? style.fill : style.color), light(ground(element))].sort((x, y) => y - x);
+    const [a, b] = [light(element.ownerSVGElement ? style.fill : style.color), light(ground(element))]
+      .sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
-    if (ratio < 4.5) poor.push(`${ratio.toFixed(1)} ${element.tagName}.${element.getAttribute('class')}: ${text.slice(0, 40)}`);
+    if (ratio < 4.5)
+      poor.push(`${ratio.toFixed(1)} ${element.tagName}.${element.getAttribute('class')}: ${text.slice(0, 40)}`);
   }
   return poor;
 })()

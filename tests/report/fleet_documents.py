@@ -36,14 +36,17 @@ def a_node(number: int, **more: Any) -> dict[str, Any]:
     """Returns a healthy machine under load; its number determines its kind."""
     group, rig, count, name, device, version, mib, watts = KINDS[number % 3 if number % 5 else 0]
     load = (number * 7) % 10 / 10
-    cards = tuple(_card(number, at, load, name=name, device_id=device, memory_mib=mib, power_limit_w=watts) for at in range(count))  # fmt: skip
+    cards = tuple(_card(number, at, load, name=name, device_id=device, memory_mib=mib, power_limit_w=watts)
+                  for at in range(count))  # fmt: skip
     facts = {**known(cards, ()), driver.loaded_version: version}
-    kept = {"system.os_release": plain(facts[system.os_release]), "driver.loaded_version": version, "pci.gpus": [{"device_id": device}] * count}  # fmt: skip
+    kept = {"system.os_release": plain(facts[system.os_release]), "driver.loaded_version": version,
+            "pci.gpus": [{"device_id": device}] * count}  # fmt: skip
     host = a_host(
         address=f"192.0.2.{number}", kept=kept, machine=a_machine(facts, rig if rig in catalogue.all_rigs() else None)
     )
     host["fleet"] = {
-        "groups": ["gpu", group], "answered": SINCE, "since": SINCE, "run": "20261120-183000-0a1b", "was": "ok", "became": [], "new": [], "gone": [],
+        "groups": ["gpu", group], "answered": SINCE, "since": SINCE, "run": "20261120-183000-0a1b", "was": "ok",
+        "became": [], "new": [], "gone": [],
         "ends": [plain(end) for end in lifecycle.ends(kept, ENDED.date())],
         "readings": {uuid(number, at): _readings(number, at, cards[at]) for at in range(count)},
     }  # fmt: skip
@@ -101,8 +104,10 @@ def a_fleet(count: int, code: int = 2) -> dict[str, Any]:
 def a_document(code: int = 0, **hosts: Any) -> dict[str, Any]:
     """Returns a document of these machines."""
     return {
-        "schema": 1, "command": "fleet.report", "run": RUN, "started": "2026-11-21T18:29:56.500+00:00", "ended": ENDED.isoformat(),
-        "playbook": "playbooks/provision.yml", "inventory": "inventory", "exit_code": code, "error": None, "hosts": hosts,
+        "schema": 1, "command": "fleet.report", "run": RUN, "started": "2026-11-21T18:29:56.500+00:00",
+        "ended": ENDED.isoformat(),
+        "playbook": "playbooks/provision.yml", "inventory": "inventory", "exit_code": code, "error": None,
+        "hosts": hosts,
     }  # fmt: skip
 
 
@@ -119,7 +124,8 @@ def away(host: dict[str, Any]) -> None:
 
 
 def _kernel(host: dict[str, Any]) -> None:
-    wrong = finding("fail", "kernel", check="fleet.peers", seen="6.8.0-71-generic", expected="5.15.0-130-generic", cause="7 of 9 in v100 have the expected value", source="peers")  # fmt: skip
+    wrong = finding("fail", "kernel", check="fleet.peers", seen="6.8.0-71-generic", expected="5.15.0-130-generic",
+                    cause="7 of 9 in v100 have the expected value", source="peers")  # fmt: skip
     host |= {"status": "failed", "findings": [wrong, finding("pass")]}
     host["fleet"]["became"] = [
         {"subject": "kernel", "before": "5.15.0-130-generic", "after": "6.8.0-71-generic", "run": ""}
@@ -129,8 +135,10 @@ def _kernel(host: dict[str, Any]) -> None:
 def _limit(host: dict[str, Any]) -> None:
     at = f"{bus_id(1)} {uuid(1, 1)[:12]}"
     host |= {"status": "failed", "findings": [
-        finding("fail", f"{at} power limit w", check="fleet.peers", seen="300", expected="200", cause="15 of 16 GPUs of this model in v100 have the expected value", source="peers"),
-        finding("fail", "SXM2-2 0000:07:00.0 power", check="plan", seen="300 W", expected="200 W", fix="invoke provision", source="inventory"),
+        finding("fail", f"{at} power limit w", check="fleet.peers", seen="300", expected="200",
+                cause="15 of 16 GPUs of this model in v100 have the expected value", source="peers"),
+        finding("fail", "SXM2-2 0000:07:00.0 power", check="plan", seen="300 W", expected="200 W",
+                fix="invoke provision", source="inventory"),
     ]}  # fmt: skip
     host["fleet"]["new"] = [
         {"check": "plan", "subject": "SXM2-2 0000:07:00.0 power", "verdict": "fail", "seen": "300 W"}
@@ -141,14 +149,18 @@ def _lost(host: dict[str, Any]) -> None:
     gpu = host["machine"]["gpus"][-1]
     gpu |= {"uuid": "", "answers": False, "lost": "GPU is lost", "temperature_c": None, "power_w": None,
             "utilization_percent": None, "memory_used_mib": None, "power_limit_w": None}  # fmt: skip
-    wrong = finding("fail", f"{gpu['bus_id']} GPU-5d1c2f60", check="fleet.gpus", seen="missing", expected="here", cause="it fell off the bus, or was removed", source="past")  # fmt: skip
+    wrong = finding("fail", f"{gpu['bus_id']} GPU-5d1c2f60", check="fleet.gpus", seen="missing", expected="here",
+                    cause="it fell off the bus, or was removed", source="past")  # fmt: skip
     host |= {"status": "failed", "findings": [wrong]}
 
 
 def _hot(host: dict[str, Any]) -> None:
     gpu = host["machine"]["gpus"][0]
     gpu |= {"temperature_c": 86}
-    warn = finding("warn", f"{gpu['position']} {gpu['bus_id']}", check="health.heat", seen="86 C under load, hotter than its peers", expected="about 71 C", cause="dust, a fan, or paste that has dried", fix="clean it; then invoke verify again", source="peers")  # fmt: skip
+    warn = finding("warn", f"{gpu['position']} {gpu['bus_id']}", check="health.heat",
+                   seen="86 C under load, hotter than its peers", expected="about 71 C",
+                   cause="dust, a fan, or paste that has dried", fix="clean it; then invoke verify again",
+                   source="peers")  # fmt: skip
     host |= {"findings": [warn, finding("pass")]}
     host["fleet"]["gone"] = [
         {"check": "health.xids", "subject": "Xids", "verdict": "warn", "seen": "3 x Xid 79 since boot"}
@@ -188,7 +200,8 @@ def _bare(host: dict[str, Any]) -> None:
 
 def hostile(value: Any, poison: str, key: str = "") -> Any:
     """Returns the same document with every text that comes from a host replaced with `poison`."""
-    kept = ("verdict", "kind", "state", "date", "since", "answered", "started", "ended", "status", "was", "source", "bus_id", "command", "at")  # fmt: skip
+    kept = ("verdict", "kind", "state", "date", "since", "answered", "started", "ended", "status", "was", "source",
+            "bus_id", "command", "at")  # fmt: skip
     if isinstance(value, dict):
         return {name: hostile(inner, poison, name) for name, inner in value.items()}
     if isinstance(value, list):

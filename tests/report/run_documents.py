@@ -50,7 +50,8 @@ def a_place(number: int, gpus: int) -> Place:
     node = 2 * number // gpus
     switch = number // 2 * 2
     return Place(
-        bus_id(number), True, node, f"pci0000:{node * 8}0", (f"0000:{node * 8}0:02.0", f"0000:a{switch:x}:00.0", f"0000:b{switch:x}:0{number % 2}.0")
+        bus_id(number), True, node, f"pci0000:{node * 8}0",
+        (f"0000:{node * 8}0:02.0", f"0000:a{switch:x}:00.0", f"0000:b{switch:x}:0{number % 2}.0")
     )  # fmt: skip
 
 
@@ -68,7 +69,8 @@ def links(count: int, each: int = 2) -> tuple[NvLink, ...]:
 def to_switches(count: int, each: int = 6) -> tuple[NvLink, ...]:
     """Returns `each` NVLinks from every GPU, each to a different NVSwitch."""
     return tuple(
-        NvLink(uuid(one), number, 25.781, f"0000:{0xD0 + number:x}:00.0") for one in range(count) for number in range(each)
+        NvLink(uuid(one), number, 25.781, f"0000:{0xD0 + number:x}:00.0") for one in range(count)
+        for number in range(each)
     )  # fmt: skip
 
 
@@ -147,7 +149,8 @@ def finding(verdict: str, subject: str = "SXM2-1 0000:06:00.0", **more: str) -> 
 def a_host(**more: Any) -> dict[str, Any]:
     """Returns a host of a document without faults."""
     made: dict[str, Any] = {
-        "status": "ok", "error": None, "steps": [], "changes": [], "findings": [finding("pass")], "facts": {}, "gpus": [],
+        "status": "ok", "error": None, "steps": [], "changes": [], "findings": [finding("pass")], "facts": {},
+        "gpus": [],
         "machine": None, "events": [], "simulated": "", "rebooted": False, "round_trips": 2, "seconds": 0.41,
     }  # fmt: skip
     return {**made, **more}
@@ -168,7 +171,8 @@ def stressed(host: dict[str, Any], without: int = 0, **more: Any) -> list[dict[s
     all."""
     gpus = host["machine"]["gpus"]
     figures = GpuFigures(
-        "", "", 200.0, "535.261.03", "12.2", 600.0, {"fp32": 13.37, "fp16": 98.4, "fp64": 6.61}, {"fp32": 1312.0, "fp16": 1290.0, "fp64": 1400.0},
+        "", "", 200.0, "535.261.03", "12.2", 600.0, {"fp32": 13.37, "fp16": 98.4, "fp64": 6.61},
+        {"fp32": 1312.0, "fp16": 1290.0, "fp64": 1400.0},
         742.0, 12.6, 12.4, 66.0, 71.0, 74.0, 211.0, "power limit",
     )  # fmt: skip
     figures = replace(figures, **more)
@@ -193,9 +197,11 @@ def broken() -> dict[str, Any]:
     pairs[3, 0].update(ok=None, outcome="not run", gb_s=None, error="the GPU is lost")
     pairs[2, 0].update(gb_s=0.791, transport="SHM")
     host["findings"] = [
-        finding("pass"), finding("info", "PyTorch"), finding("warn", "SXM2-3 0000:08:00.0", seen="84 °C", source="peers"),
+        finding("pass"), finding("info", "PyTorch"),
+        finding("warn", "SXM2-3 0000:08:00.0", seen="84 °C", source="peers"),
         finding("unknown", "SXM2-4", seen="\x1b[31m<script>alert(1)</script>\u202e no answer"),
-        finding("fail", "SXM2-1 to SXM2-2", seen="1 NVLink", expected="2 NVLinks", source="rig", symptom="p2p.nvlink_down",
+        finding("fail", "SXM2-1 to SXM2-2", seen="1 NVLink", expected="2 NVLinks", source="rig",
+                symptom="p2p.nvlink_down",
                 cause="a badly seated module", fix="power off, reseat SXM2-2: " + "/a/very/long/path" * 12),
     ]  # fmt: skip
     return host
@@ -234,9 +240,11 @@ def one_lost() -> dict[str, Any]:
     host = {**healthy(status="failed"), "machine": a_machine(known((a_card(0), worn, lost, a_card(3))))}
     cause = "the GPU fell off the PCIe bus: power, heat, or its contacts"
     host["findings"] = [
-        finding("fail", f"SXM2-3 {bus_id(2)}", check="gpu.answering", symptom="gpu.off_bus", seen="GPU is lost", cause=cause,
+        finding("fail", f"SXM2-3 {bus_id(2)}", check="gpu.answering", symptom="gpu.off_bus", seen="GPU is lost",
+                cause=cause,
                 fix="sudo poweroff; reseat SXM2-3"),
-        finding("fail", f"SXM2-2 {bus_id(1)}", check="health.memory", seen="2 uncorrected errors", cause="a memory cell failed"),
+        finding("fail", f"SXM2-2 {bus_id(1)}", check="health.memory", seen="2 uncorrected errors",
+                cause="a memory cell failed"),
         finding("pass"),
     ]  # fmt: skip
     return host

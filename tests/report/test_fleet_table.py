@@ -27,7 +27,8 @@ def a_report(number: int, *findings: Finding, **more: Any) -> HostReport:
 def a_thousand() -> list[HostReport]:
     """Returns a thousand reports: 31 with a warning, 20 that do not answer, 12 hot ones, 30 that drift, one with many
     differences."""
-    patched = Finding("security", "warn", "driver 535.261.03", "a branch with fixes", "535 has no fixes since 2026-06-30", check="driver.patched", symptom="driver.ended")  # fmt: skip
+    patched = Finding("security", "warn", "driver 535.261.03", "a branch with fixes",
+                      "535 has no fixes since 2026-06-30", check="driver.patched", symptom="driver.ended")  # fmt: skip
     reports = []
     for number in range(1, 1001):
         name = f"gpu{number:04}"

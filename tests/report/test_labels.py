@@ -1,5 +1,5 @@
-"""The words for what checks found: what holds, what failed, what could not be answered, and what is required are counted
-apart."""
+"""The words for what checks found: what holds, what failed, what could not be answered, and what is required are
+counted apart."""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ def _planned() -> HostReport:
 
 def _accept(console: Console) -> None:
     lost = Card(made.bus_id(2), "", "", lost="GPU is lost")
-    accept.show(console, [_report(MachineResult(made.a_machine(made.known((made.a_card(0), made.a_card(1), lost, made.a_card(3))))))])  # fmt: skip
+    accept.show(console, [_report(MachineResult(made.a_machine(made.known((made.a_card(0), made.a_card(1), lost,
+        made.a_card(3))))))])  # fmt: skip
 
 
 def _limits(console: Console) -> None:
@@ -66,7 +67,8 @@ def _limits(console: Console) -> None:
     values = dict.fromkeys(("persistence", "power", "application_clocks"), LIMIT)
     values |= dict.fromkeys(("locked_graphics", "locked_memory"), none)
     rows = [
-        {"position": f"SXM2-{number}", "bus_id": made.bus_id(number), "uuid": made.uuid(number), "name": "Tesla V100-SXM2-16GB",
+        {"position": f"SXM2-{number}", "bus_id": made.bus_id(number), "uuid": made.uuid(number),
+         "name": "Tesla V100-SXM2-16GB",
          "lost": "GPU is lost" if number == 2 else "", **values}
         for number in range(4)
     ]  # fmt: skip
@@ -79,7 +81,8 @@ def _measured() -> Document:
     pairs = tuple(Pair(a, b, Grant(True, None, None), done, done, sent) for a in range(4) for b in range(4) if a != b)
     scaling = tuple(Scaled(number, 1602.4, 1588.2, 14.2, number * 0.98, 0.98, None) for number in (1, 2, 3, 4))
     return Document(
-        1, False, "ok", "", 1.0, Versions("535.261.03", "12.2", "12.2", "2.21.5"), {}, Counts(4, 4), (), pairs, None, scaling,
+        1, False, "ok", "", 1.0, Versions("535.261.03", "12.2", "12.2", "2.21.5"), {}, Counts(4, 4), (), pairs, None,
+        scaling,
         None, (), (), (), (),
     )  # fmt: skip
 

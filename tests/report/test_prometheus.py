@@ -19,7 +19,8 @@ _SAMPLE = re.compile(
 )
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\n"])*)"')
 _UNITS = ("_seconds", "_celsius", "_watts", "_ratio", "_bytes", "_hertz", "_total", "_lanes", "_info")
-_PLAIN = ("exit_code", "host_up", "gpu_up", "drifting", "findings", "pending_changes", "became_different", "retired_pages",
+_PLAIN = ("exit_code", "host_up", "gpu_up", "drifting", "findings", "pending_changes", "became_different",
+          "retired_pages",
           "remapped_rows")  # fmt: skip
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -86,7 +87,8 @@ def test_a_fleet() -> None:
     assert ends == [datetime.datetime(2026, 6, 30, tzinfo=datetime.timezone.utc).timestamp()]
     infos = [dict(labels) for family, labels in found if family == "rigwright_host_info"]
     assert infos[2] == {"host": "node-03", "address": "192.0.2.3", "board": "GIGABYTE T180-G20-ZB3 MT70-T18-00",
-                        "system": "Ubuntu 22.04.5 LTS", "kernel": "5.15.0-130-generic", "driver": "535.261.03", "rig": "servbadge"}  # fmt: skip
+                        "system": "Ubuntu 22.04.5 LTS", "kernel": "5.15.0-130-generic", "driver": "535.261.03",
+                        "rig": "servbadge"}  # fmt: skip
 
 
 def test_units_are_in_the_names() -> None:

@@ -167,8 +167,10 @@ def test_a_result_of_ssh_config(home: Path, option: str, of_gateway: bool) -> No
         ("Host \"box\n", "cannot be used"),
         ("box\n", "cannot be used"),
         ("Include config\n", "more than 16 levels"),
-        ("Host box\n  ProxyJump a\nHost a\n  ProxyJump b\nHost b\n  ProxyJump a\n", "box > a > b > a lead to each other"),
-        ("".join(f"Host h{n}\n  ProxyJump h{n + 1}\n" for n in range(40)) + "Host box\n  ProxyJump h0\n", "lead to each other"),
+        ("Host box\n  ProxyJump a\nHost a\n  ProxyJump b\nHost b\n  ProxyJump a\n",
+         "box > a > b > a lead to each other"),
+        ("".join(f"Host h{n}\n  ProxyJump h{n + 1}\n" for n in range(40)) + "Host box\n  ProxyJump h0\n",
+         "lead to each other"),
     ],
 )  # fmt: skip
 def test_an_ssh_config_that_cannot_be_used(home: Path, config: str, found: str) -> None:
@@ -179,7 +181,8 @@ def test_an_ssh_config_that_cannot_be_used(home: Path, config: str, found: str) 
 
 
 ACCEPTED: dict[Callable[[Any, str, str], Any], list[Any]] = {
-    endpoint.checked_address: ["a", "10.0.0.1", "gpu-1.example.org", "_gateway", "größe.example", "::1", "fe80::1%eth0", "2001:db8::7"],
+    endpoint.checked_address: ["a", "10.0.0.1", "gpu-1.example.org", "_gateway", "größe.example", "::1", "fe80::1%eth0",
+                               "2001:db8::7"],
     endpoint.checked_user: ["ubuntu", "a.b", "a-b_c", "DOMAIN\\ada", "ada@example.org", "_apt", 1000],
     endpoint.checked_port: [22, "2222", 65535],
     endpoint.checked_path: ["~/.ssh/id", "/a b/ü", "x"],
@@ -198,7 +201,8 @@ def test_gateways_and_options_of_openssh(home: Path) -> None:
     """ProxyJump with several gateways, users and ports; a gateway that all hosts have, also the gateway itself;
     none."""
     (home / ".ssh" / "config").write_text(
-        "Host far\n  HostName 10.0.0.9\n  ProxyJump a@one:2201,ssh://two:2202\nHost two\n  User b\n  ProxyJump elsewhere\n"
+        "Host far\n  HostName 10.0.0.9\n  ProxyJump a@one:2201,ssh://two:2202\nHost two\n  User b\n"
+        "  ProxyJump elsewhere\n"
         "Host direct\n  ProxyJump none\nHost *\n  ProxyJump gate\n  ForwardAgent $SSH_AUTH_SOCK\n  Port 24\n"
     )
     hops = route.to(Host("far", (), {"ansible_user": "c"})).all
@@ -213,7 +217,8 @@ def test_included_files_count_as_they_do_for_openssh(home: Path) -> None:
     """Options that protect a login, such as IdentitiesOnly and RevokedHostKeys, may be in an included file."""
     (home / ".ssh" / "more").mkdir()
     (home / ".ssh" / "config").write_text(
-        "Include more/*.conf none\nHost box\n  Port 2201\n  Include ~/.ssh/for_box\n  User ada\nMatch all\n  Include last\n"
+        "Include more/*.conf none\nHost box\n  Port 2201\n  Include ~/.ssh/for_box\n  User ada\nMatch all\n"
+        "  Include last\n"
     )
     (home / ".ssh" / "more" / "1.conf").write_text("IdentitiesOnly yes\nHost other\n  User eve\n  Port 1\n")
     (home / ".ssh" / "more" / "2.conf").write_text("Port=2203\n")

@@ -32,8 +32,10 @@ from tests import reports
 from tests.paths import ROOT, files
 
 HOSTILE = (
-    "\x1b]52;c;cm0gLXJmIH4=\x07", "\x1b]8;;https://evil.example\x1b\\", "\x1bP+q\x1b\\", "\x1b[2J", "\x9b31m", "\x9d0;t\x9c", "\x00", "\x08", "\r",
-    "\x7f", "\u202e", "\u2066", "\u200f", "\u061c", "\u2028", "\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u034f", "\u3164",
+    "\x1b]52;c;cm0gLXJmIH4=\x07", "\x1b]8;;https://evil.example\x1b\\", "\x1bP+q\x1b\\", "\x1b[2J", "\x9b31m",
+    "\x9d0;t\x9c", "\x00", "\x08", "\r",
+    "\x7f", "\u202e", "\u2066", "\u200f", "\u061c", "\u2028", "\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad",
+    "\u034f", "\u3164",
     "\ufe0f", "\U000e0041", "\U000e0100", "\ud800",
 )  # fmt: skip
 ALL = "".join(HOSTILE)
@@ -75,7 +77,8 @@ def test_no_text_of_a_host_controls_the_terminal_that_shows_a_run(monkeypatch: p
     finding = Finding("pcie", "fail", said, said, said, said, check="pcie.width")
     with text.stage(["one", "two"]):
         for event in (
-            events.ActivityStarted("one", said), events.Connected("one", said, said), events.StepStarted("one", said, ()), events.OutputLine("one", said, said),
+            events.ActivityStarted("one", said), events.Connected("one", said, said),
+            events.StepStarted("one", said, ()), events.OutputLine("one", said, said),
             events.Note("one", said), events.StepDone("one", said, "failed", said, 1.0),
         ):  # fmt: skip
             text.event(event)
@@ -131,7 +134,8 @@ def test_nothing_that_this_process_prints_controls_the_terminal() -> None:
     parent, child = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
     process = subprocess.Popen(
-        [sys.executable, "-c", EVERYTHING, ascii(said)], stdin=child, stdout=child, stderr=child, env=environment, cwd=ROOT, start_new_session=True,
+        [sys.executable, "-c", EVERYTHING, ascii(said)], stdin=child, stdout=child, stderr=child, env=environment,
+        cwd=ROOT, start_new_session=True,
     )  # fmt: skip
     os.close(child)
     os.write(parent, b"answer\n")

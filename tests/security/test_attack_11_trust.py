@@ -82,7 +82,8 @@ def test_the_way_of_a_login_is_the_way_of_trust(home: Path, there: Machine) -> N
     """Both go through the gateway, whose key must be known first; each error names the hop."""
     with machine(JUMP, [MINE]) as jump:
         (home / ".ssh" / "config").write_text(
-            f"Host jump\n  HostName 127.0.0.1\n  Port {jump.port}\n  User eve\nHost far\n  HostName 127.0.0.1\n  ProxyJump jump\n"
+            f"Host jump\n  HostName 127.0.0.1\n  Port {jump.port}\n  User eve\nHost far\n  HostName 127.0.0.1\n"
+            "  ProxyJump jump\n"
         )
         host = there.host(ansible_host="far")
         offered = connect.offered_keys(host, 20)

@@ -117,7 +117,8 @@ KNOWN = {
     "dpkg.next_upgrade": (("", "Inst a [\n"),),
     "apt_history.moved": (("Start-Date: 1\nInstall: ", "a"), ("Start-Date: 1\nInstall: ", "a (1), ")),
     "apt_archive.offered": (
-        (f"{_SHOW}Provides: ", "nvidia-dkms-"), (f"{_SHOW}Depends: ", "nvidia-000a"), (f"{_SHOW}Depends: ", "linux-modules-nvidia-000-0.0."), (_SHOW, "\n\n"),
+        (f"{_SHOW}Provides: ", "nvidia-dkms-"), (f"{_SHOW}Depends: ", "nvidia-000a"),
+        (f"{_SHOW}Depends: ", "linux-modules-nvidia-000-0.0."), (_SHOW, "\n\n"),
     ),
     "gpu_health.cards": (("", "<nvidia_smi_log>"), ("<nvidia_smi_log>", "<gpu id='0'>")),
     "grub.grub": (("parses=yes\n", "\n"), ("parses=yes\n", "menuentry 'a' {\n")),
@@ -239,8 +240,10 @@ def test_no_text_takes_a_symptom_longer_than_a_second() -> None:
 
 
 LINES = [
-    "[Hardware Error]: CPU 0: Machine Check", "DMAR: [DMA Read", "SXid (PCI:0", "NVRM: Xid (PCI:0000:3b:00", "EDAC MC0: 1 CE on ", "| 0 a ", "| 0  A On", "| P0", "| [", "| N/A",
-    "NVIDIA-SMI 5 ", "    ", "GPU 0", "Link 0: ", "key : ", "0000:3b:00.0 ", "a/", "'/", "E: ", "Errors were encountered while processing:",
+    "[Hardware Error]: CPU 0: Machine Check", "DMAR: [DMA Read", "SXid (PCI:0", "NVRM: Xid (PCI:0000:3b:00",
+    "EDAC MC0: 1 CE on ", "| 0 a ", "| 0  A On", "| P0", "| [", "| N/A",
+    "NVIDIA-SMI 5 ", "    ", "GPU 0", "Link 0: ", "key : ", "0000:3b:00.0 ", "a/", "'/", "E: ",
+    "Errors were encountered while processing:",
 ]  # fmt: skip
 
 
@@ -257,8 +260,10 @@ def test_no_line_of_a_log_takes_longer_than_a_second(line: str) -> None:
                 query.feed(number, text[number : number + 4096])
 
         parsers: tuple[Callable[[], object], ...] = (
-            read, lambda text=text: command_failures.failure_in(text), lambda text=text: smi.lost(text), lambda lines=lines: problems._NAMED.findall("\n".join(lines)),
-            lambda lines=lines: kernel_log.xids(lines), lambda lines=lines: kernel_log.fatal_sxids(lines), lambda lines=lines: kernel_log.hardware_errors(lines),
+            read, lambda text=text: command_failures.failure_in(text), lambda text=text: smi.lost(text),
+            lambda lines=lines: problems._NAMED.findall("\n".join(lines)),
+            lambda lines=lines: kernel_log.xids(lines), lambda lines=lines: kernel_log.fatal_sxids(lines),
+            lambda lines=lines: kernel_log.hardware_errors(lines),
             lambda lines=lines: kernel_log.iommu_faults(lines),
         )  # fmt: skip
         assert max(map(_seconds, parsers)) < MOST_S

@@ -94,7 +94,8 @@ def deep(levels: int) -> str:
 
 
 INI = {
-    "a chain of groups": ("\n".join(f"[g{n}:children]\ng{n + 1}" for n in range(3000)) + "\n[g3000]\nh\n", "inside each other"),
+    "a chain of groups": ("\n".join(f"[g{n}:children]\ng{n + 1}" for n in range(3000)) + "\n[g3000]\nh\n",
+                          "inside each other"),
     "a long line": ("h a=" + "x" * 16_000_000, "a line of 16000004 characters"),
     "a section of blanks": ("[" + " " * 16_000 + "x\n", "brackets without a range"),
     "a host of brackets": ("[" * 16_000 + "\n", "the name of a host has 16000 characters"),
@@ -207,13 +208,15 @@ def test_lists_that_contain_each_other(levels: int) -> None:
 def test_templates_as_people_write_them() -> None:
     values = {"names": ["b", "a"], "port": 22, "limits": {"gpus": {"a": 1}}, "text": "a\nb"}
     for template, wanted in {
-        "{% for n in names|sort %}{{ loop.index }}/{{ loop.length }}={{ n }}{{ ',' if not loop.last }}{% endfor %}": "1/2=a,2/2=b",
+        "{% for n in names|sort %}{{ loop.index }}/{{ loop.length }}={{ n }}{{ ',' if not loop.last }}{% endfor %}":
+            "1/2=a,2/2=b",
         "{{ names|join(', ') }} {{ '%05.1f'|format(2.5) }} {{ '%s:%d' % ('a', port) }}": "b, a 002.5 a:22",
         "{{ text|indent(4, true) }}|{{ text|replace('a', 'c') }}": "    a\n    b|c\nb",
         "{{ limits.gpus.items()|list }} {{ limits|tojson }}": "[('a', 1)] {\"gpus\": {\"a\": 1}}",
         "{{ '-' * 10 }}{{ [1] + [2] }}{{ 2 ** 10 }} {{ names|map('upper')|list }}": "----------[1, 2]1024 ['B', 'A']",
         "{{ '{:>5}|{x}'.format(port, x=1) }}{{ ', '.join(names) }}{{ 'a'.center(5) }}": "   22|1b, a  a  ",
-        "{% for a in names recursive %}{{ a }}{% else %}none{% endfor %}{{ names|batch(2, 'x')|list }}": "ba[['b', 'a']]",
+        "{% for a in names recursive %}{{ a }}{% else %}none{% endfor %}{{ names|batch(2, 'x')|list }}":
+            "ba[['b', 'a']]",
         "{% for k, v in limits.gpus.items() if v %}{{ k ~ '=' ~ v }}{% endfor %}{{ [1.26]|sum|round(1) }}": "a=11.3",
     }.items():  # fmt: skip
         assert rendering.render_text(template, values, "x") == wanted, template

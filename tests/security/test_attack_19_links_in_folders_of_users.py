@@ -81,7 +81,8 @@ def test_the_new_file_is_replaced_by_a_link_before_it_is_written(place: Path) ->
     """A mktemp that lets the attacker in stands for one who is fast enough."""
     (place / "programs").mkdir()
     (place / "programs/mktemp").write_text(
-        f'#!/bin/sh\nPATH={os.environ["PATH"]}\nmade=$(mktemp "$@") && echo "$made" && mv "$made" "$made.away" || exit 1\n'
+        f"#!/bin/sh\nPATH={os.environ['PATH']}\n"
+        'made=$(mktemp "$@") && echo "$made" && mv "$made" "$made.away" || exit 1\n'
         f'[ -d "$made.away" ] && ln -s {place}/roots "$made" || ln -s {place}/roots/shadow "$made"\n'
     )
     (place / "programs/mktemp").chmod(0o755)

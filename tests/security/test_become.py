@@ -47,7 +47,8 @@ def test_it_is_refused(tmp_path: Path, text: str, name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "ansible_become: true, ansible_become_user: root, ansible_become_method: sudo, ansible_become_flags: '-H -S -n'",
+        "ansible_become: true, ansible_become_user: root, ansible_become_method: sudo, "
+        "ansible_become_flags: '-H -S -n'",
         "ansible_become: 'yes'",
         "ansible_become: false, ansible_user: root",
         "ansible_connection: local",

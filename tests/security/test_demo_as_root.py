@@ -72,7 +72,8 @@ OURS = {
     "a sticky folder above, as /tmp": "chmod 1777 ..",
     "a link inside": "ln -s x.py rigwright/y.py",
     "a link to nowhere, as editors make": "ln -s ada@desk.77 rigwright/.#x.py",
-    "disks of simulated hosts": f"mkdir -p .lab/hosts/one/tmp; chown {OTHER} .lab/hosts/one; chmod 777 .lab/hosts/one/tmp",
+    "disks of simulated hosts": f"mkdir -p .lab/hosts/one/tmp; chown {OTHER} .lab/hosts/one; "
+    "chmod 777 .lab/hosts/one/tmp",
 }
 OTHERS = {
     "a file for everybody": ("chmod 666 rigwright/x.py", "everybody can write ./rigwright/x.py"),

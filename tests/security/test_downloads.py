@@ -25,7 +25,8 @@ DOWNLOADS = {
     "lab/bench/fleet.py": "hash: requirements/bench.lock",
     "lab/archive/engines.py": "signature: apt with the keyring lab/host/keys",
     "lab/base/debian.py": "signature: mmdebstrap with the keyring lab/host/keys",
-    "lab/base/debian13_root.py": "signature: mmdebstrap with the keyring lab/host/keys; pip with this machine's configuration",
+    "lab/base/debian13_root.py": "signature: mmdebstrap with the keyring lab/host/keys; "
+    "pip with this machine's configuration",
     "lab/vm/device/build.py": "signature: apt with the keys of this machine's Debian sources",
     "lab/vm/files/build-modules": "signature: apt in the chroot, with Debian's keyring",
     "lab/vm/modules.py": "signature: apt with the keyring lab/host/keys",
@@ -39,8 +40,10 @@ DOWNLOADS = {
     "rigwright/facts/apt/archive.py": "signature: the pinned fingerprint, alone in its keyring",
     "rigwright/facts/apt/dpkg.py": "nothing: apt-get simulates",
     "rigwright/features/training/facts.py": "hash: the smallest wheel of the list, by pip; no build",
-    "rigwright/features/training/operations.py": "hash: rigwright/catalogue/torch_locks.yml or training.lock, by pip; no build",
-    "rigwright/features/rollback/facts.py": "signature: apt of the host reads lists, with the keys that it trusted before a run; packages are not fetched",
+    "rigwright/features/training/operations.py": "hash: rigwright/catalogue/torch_locks.yml or training.lock, by pip; "
+    "no build",
+    "rigwright/features/rollback/facts.py": "signature: apt of the host reads lists, "
+    "with the keys that it trusted before a run; packages are not fetched",
     "onhost/guard_notify.py": "nothing: it sends a message to the owner's webhook, and reads no answer but its status",
     "rigwright/operations/apt.py": "signature: apt of the host",
     "scripts/audit": "TLS: pip-audit asks its service; or a folder of the user's",
@@ -53,7 +56,8 @@ DOWNLOADS = {
 """Each file that can download, and what proves what it downloads."""
 
 _DOWNLOADS = re.compile(
-    r"urllib\.request|\[\"mmdebstrap\"|/ \"pip\"|\"pip\", \"|^\s*pip install|\"pip_audit\"|/uv\" pip|apt-helper -|curl -fsS \"|-m pip (install -|-[^>]* download )"
+    r"urllib\.request|\[\"mmdebstrap\"|/ \"pip\"|\"pip\", "
+    r"\"|^\s*pip install|\"pip_audit\"|/uv\" pip|apt-helper -|curl -fsS \"|-m pip (install -|-[^>]* download )"
     r"|(?<!sudo )apt-get -?[^'`]*(-q|\$private|-f install >)|\"apt-get\", \"-q\""
 )
 """A line of a program that starts a download. Texts that tell a person what to type have `sudo` or a shorter

@@ -125,7 +125,8 @@ if answers is None:
     sys.exit("traceback\\nno route to the service")
 asked = re.findall("(.+)==(.+)", open(sys.argv[-1]).read())
 assert len(dict(asked)) == len(asked)
-found = [one for one in answers if any(one["name"] == name and one.get("version", version) == version for name, version in asked)]
+found = [one for one in answers if any(one["name"] == name and one.get("version", version) == version
+         for name, version in asked)]
 print(json.dumps({{"dependencies": found}}))
 """)
     code, said = _audit(lock, PYTHONPATH=str(tmp_path))

@@ -44,7 +44,8 @@ def file(tmp_path: Path) -> Path:
         + line("*.example.org", KEYS[2])
         + line("*.example.com,!no.*,x", KEYS[0])
         + line("@cert-authority plain", KEYS[2])
-        + "cut ecdsa-sha2-nistp256 AAAAE2VjZHNh\ncut ssh-ed25519 ???\ncut no_events-of AAAA\ncut\n|1|broken|hash ssh-rsa AAAA\n"
+        + "cut ecdsa-sha2-nistp256 AAAAE2VjZHNh\ncut ssh-ed25519 ???\ncut no_events-of AAAA\ncut\n"
+        "|1|broken|hash ssh-rsa AAAA\n"
     )
     return path
 

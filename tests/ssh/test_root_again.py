@@ -17,7 +17,8 @@ from rigwright.ssh.transport import Ssh, Transport
 from tests.ssh.shell_server import ShellServer, serving
 
 SUDO = """#!/bin/sh
-# Simulates sudo. The rule of the user is the file $SUDO_RULE: `free`, or the password; without the file sudo wants one that nobody knows.
+# Simulates sudo. The rule of the user is the file $SUDO_RULE: `free`, or the password;
+# without the file sudo wants one that nobody knows.
 echo "$*" >>"$SUDO_RULE.calls"
 rule=$(cat "$SUDO_RULE" 2>/dev/null)
 export BY_SUDO=yes

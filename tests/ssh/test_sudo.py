@@ -34,7 +34,8 @@ def test_the_message_without_an_answer() -> None:
     with pytest.raises(Unreachable) as caught:
         sudo.wants_password(b"", HOST)
     assert str(caught.value) == (
-        "servbadge: the connection ended before an answer came: the host rebooted, was switched off, or lost its network\n"
+        "servbadge: the connection ended before an answer came: the host rebooted, was switched off, "
+        "or lost its network\n"
         "  expected: an answer\n"
         "  fix:      when the host is up again: the same command continues"
     )

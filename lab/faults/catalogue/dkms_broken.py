@@ -17,7 +17,8 @@ LASTS: int | None = None
 
 BREAK = """
 touch /etc/sim-dkms-fail
-for package in "$@"; do apt-get install -qq -y --reinstall --allow-downgrades --allow-change-held-packages "$package" || :; done
+for package in "$@"; do apt-get install -qq -y --reinstall --allow-downgrades --allow-change-held-packages \\
+  "$package" || :; done
 """
 WHICH = "dpkg-query -W -f '${db:Status-Status} ${Package}=${Version}\\n' 'nvidia-dkms-*' 2>/dev/null || :"
 

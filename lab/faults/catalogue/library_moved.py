@@ -29,7 +29,8 @@ apt-get -y -qq -o Dpkg::Options::=--force-confold -o APT::Sandbox::User=root \
 AS_LOGGED = """
 sed -i 's|^Commandline: apt-get .*/lab-moved/.*|Commandline: /usr/bin/unattended-upgrade|' /var/log/apt/history.log
 mkdir -p /var/log/unattended-upgrades
-echo "$(date '+%F %T'),000 INFO Packages that will be upgraded: $*" >>/var/log/unattended-upgrades/unattended-upgrades.log
+echo "$(date '+%F %T'),000 INFO Packages that will be upgraded: $*" \\
+  >>/var/log/unattended-upgrades/unattended-upgrades.log
 """
 
 

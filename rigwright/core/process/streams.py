@@ -1,10 +1,9 @@
-"""stdin, stdout and stderr of this process: usable ones in place of those that are not, and a filter for control characters.
+"""Usable stdin, stdout and stderr of this process, and a filter for control characters.
 
-A closed stream, a full disk, a pipe without a reader and a lost terminal end no run (`secure`). What is printed passes a
-filter (`guard`): errors, questions, help, warnings, log records and tracebacks. Only two writers avoid it: the console of
-`report/console.py`, which filters each text before it adds colours, and `write_document` for JSON, which has no control
-characters.
-"""
+A closed stream, a full disk, a pipe without a reader and a lost terminal end no run (`secure`). What is printed
+passes a filter (`guard`): errors, questions, help, warnings, log records and tracebacks. Only two writers avoid it:
+the console of `report/console.py`, which filters each text before it adds colours, and `write_document` for JSON,
+which has no control characters."""
 
 from __future__ import annotations
 

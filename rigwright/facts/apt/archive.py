@@ -63,21 +63,27 @@ _PRIVATE = (
     + """
 url=$1 key_url=$2 fingerprint=$3 preferences=$4; shift 4
 scratch "apt-$(printf %s "$url" | sha256sum | cut -c1-8)" || { echo 'no lock on private lists' >&2; exit 1; }
-own() { find /var/lib/apt/lists -maxdepth 1 -type f ! -name '*.diff_Index' \\( -name '*Packages*' -o -name '*Release*' \\) "$@"; }
+own() { find /var/lib/apt/lists -maxdepth 1 -type f ! -name '*.diff_Index' \\( -name '*Packages*' -o \\
+  -name '*Release*' \\) "$@"; }
 room() {
-  free=$(df -Pm "$d" | awk 'NR==2{print $4}'); need=$((@LISTS@ + 2 * ($(own -printf '%s\\n' | awk '{n+=$1} END{printf "%d", n/1048576}'))))
+  free=$(df -Pm "$d" | awk 'NR==2{print $4}')
+  need=$((@LISTS@ + 2 * ($(own -printf '%s\\n' | awk '{n+=$1} END{printf "%d", n/1048576}'))))
   [ "${free:-0}" -ge "$need" ] || { rm -rf "$d"; echo "NOROOM $free $need" >&2; exit 1; }
 }
 [ -d "$d/lists" ] || { room; mkdir -p "$d/lists"; own -exec cp -a -t "$d/lists" {} +; }
 mkdir -p "$d/lists/partial" "$d/cache/archives/partial"
-rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" && rm -f "$d"/etc/preferences.d/rigwright-* "$d"/etc/preferences.d/nvidia-driver-pin "$d"/etc/sources.list.d/rigwright-*
-private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o Dir::Cache::srcpkgcache= -o Acquire::Languages=none"
-private="$private -o APT::Get::List-Cleanup=false -o Acquire::Retries=1 -o Acquire::http::Timeout=20"
-for target in $(apt-config dump | sed -n 's/^Acquire::IndexTargets::\\(deb\\|deb-src\\)::\\([A-Za-z0-9_.-]*\\)::MetaKey .*/\\1::\\2/p'); do
+rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" &&
+  rm -f "$d"/etc/preferences.d/rigwright-* "$d"/etc/preferences.d/nvidia-driver-pin "$d"/etc/sources.list.d/rigwright-*
+private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o Dir::Cache::srcpkgcache="
+private="$private -o Acquire::Languages=none -o APT::Get::List-Cleanup=false -o Acquire::Retries=1"
+private="$private -o Acquire::http::Timeout=20"
+for target in $(apt-config dump |
+  sed -n 's/^Acquire::IndexTargets::\\(deb\\|deb-src\\)::\\([A-Za-z0-9_.-]*\\)::MetaKey .*/\\1::\\2/p'); do
   [ "$target" = deb::Packages ] || private="$private -o Acquire::IndexTargets::$target::DefaultEnabled=false"
 done
 fetch="/usr/lib/apt/apt-helper -q $private download-file"
-get() { rm -f "$2"; (ulimit -f 8192; exec $fetch "$1" "$2") >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
+get() { rm -f "$2"; (ulimit -f 8192; exec $fetch "$1" "$2") >"$d/get.log" 2>&1 ||
+  { tail -3 "$d/get.log" >&2; exit 1; }; }
 case $url in
 "") ;;
 file:*)
@@ -90,30 +96,37 @@ file:*)
   fi
   binary "$d/key.asc" >"$d/whole.gpg"; primary_keys "$d/whole.gpg" >"$d/keys"
   block=$(awk -v pinned="$fingerprint" '$3==pinned{print $1+1, $2; exit}' "$d/keys")
-  [ -n "$block" ] || { rm -f "$d/key.asc"; echo "BADKEY $(cut -d' ' -f3 "$d/keys" | head -9 | paste -sd' ')" >&2; exit 1; }
+  [ -n "$block" ] || {
+    rm -f "$d/key.asc"; echo "BADKEY $(cut -d' ' -f3 "$d/keys" | head -9 | paste -sd' ')" >&2; exit 1; }
   tail -c +"${block% *}" "$d/whole.gpg" | head -c "${block#* }" >"$d/key.gpg"
-  { printf -- '-----BEGIN PGP PUBLIC KEY BLOCK-----\\n\\n'; base64 -w 64 "$d/key.gpg"; printf -- '-----END PGP PUBLIC KEY BLOCK-----\\n'; } >"$d/key.asc"
+  { printf -- '-----BEGIN PGP PUBLIC KEY BLOCK-----\\n\\n'; base64 -w 64 "$d/key.gpg";
+    printf -- '-----END PGP PUBLIC KEY BLOCK-----\\n'; } >"$d/key.asc"
   signed=$(gpgv --keyring "$d/key.gpg" --status-fd 1 "$d/InRelease" 2>/dev/null | grep VALIDSIG)
   [ -n "$signed" ] || { rm -f "$d/key.asc"; echo "BADSIG $url" >&2; exit 1; }
   echo "$key_url" >"$d/key.url"
   for file in "$d"/etc/sources.list "$d"/etc/sources.list.d/*.list; do
-    [ -f "$file" ] && awk -v url="${url%/}" '{for(i=1;i<=NF;i++)if($i==url||$i==url"/")next} 1' "$file" >"$d/kept" && cat "$d/kept" >"$file"
+    [ -f "$file" ] && awk -v url="${url%/}" '{for(i=1;i<=NF;i++)if($i==url||$i==url"/")next} 1' "$file" >"$d/kept" &&
+      cat "$d/kept" >"$file"
   done
   for file in "$d"/etc/sources.list.d/*.sources; do
-    [ -f "$file" ] && awk -v url="${url%/}" 'BEGIN{RS="";ORS="\\n\\n"} {n=split($0,w,/[ \\t\\n]+/);for(i=1;i<=n;i++)if(w[i]==url||w[i]==url"/")next} 1' "$file" >"$d/kept" &&
+    [ -f "$file" ] && awk -v url="${url%/}" 'BEGIN{RS="";ORS="\\n\\n"}
+      {n=split($0,w,/[ \\t\\n]+/);for(i=1;i<=n;i++)if(w[i]==url||w[i]==url"/")next} 1' "$file" >"$d/kept" &&
       cat "$d/kept" >"$file"
   done
   echo "deb [signed-by=$d/key.asc] $url /" >"$d/etc/sources.list.d/rigwright-private.list";;
 esac
 if [ -n "$preferences" ]; then printf '%s' "$preferences" >"$d/etc/preferences.d/rigwright-private"; fi
 sources=$(cat "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | sha256sum)
-if [ -e "$d/updated" ] && [ -n "$(find /var/lib/apt/lists /etc/apt/sources.list /etc/apt/sources.list.d -newer "$d/updated" 2>/dev/null | head -1)" ]; then
+if [ -e "$d/updated" ] &&
+  [ -n "$(find /var/lib/apt/lists /etc/apt/sources.list /etc/apt/sources.list.d \\
+    -newer "$d/updated" 2>/dev/null | head -1)" ]; then
   rm -f "$d/updated"; own -exec cp -a -t "$d/lists" {} +
 fi
 if [ "$(cat "$d/sources" 2>/dev/null)" != "$sources" ] || [ -z "$(find "$d/updated" -mmin -10 2>/dev/null)" ]; then
   rm -f "$d/updated"
   room
-  if (ulimit -f $((@MOST@ * 2048)); exec apt-get $private -q update) >"$d/update.log" 2>&1 && ! grep -qE '^(W|Err)' "$d/update.log"; then
+  if (ulimit -f $((@MOST@ * 2048)); exec apt-get $private -q update) >"$d/update.log" 2>&1 &&
+    ! grep -qE '^(W|Err)' "$d/update.log"; then
     echo "$sources" >"$d/sources"; : >"$d/updated"
   elif [ -z "$(find "$d/lists" -maxdepth 1 -name '*Packages*')" ]; then
     grep -E '^(E|W|Err)' "$d/update.log" | head -5 >&2; exit 1
@@ -138,12 +151,15 @@ _SIMULATE = (
     _PRIVATE
     + """
 modules='^Package: linux-(modules|objects|signatures)-nvidia-'
-awk -v modules="$modules" 'BEGIN{RS="";ORS="\\n\\n"} $0 !~ modules && !(/^Package: [^\\n]*(nvidia|cuda-drivers|libcuda(1|debugger1)\\n|libnvcuvid|libnvoptix)/ && /\\nVersion: ([0-9]+:)?[0-9][0-9][0-9]\\./)' /var/lib/dpkg/status >"$d/status"
+awk -v modules="$modules" 'BEGIN{RS="";ORS="\\n\\n"} $0 !~ modules &&
+  !(/^Package: [^\\n]*(nvidia|cuda-drivers|libcuda(1|debugger1)\\n|libnvcuvid|libnvoptix)/ &&
+  /\\nVersion: ([0-9]+:)?[0-9][0-9][0-9]\\./)' /var/lib/dpkg/status >"$d/status"
 apt-get $private -o Dir::State::status="$d/status" -s --no-install-recommends install "$@" 2>&1 && { echo rc=0; exit; }
 code=$?
 @HELD@
 free="$d/status.free"; without_holds "$d/status" >"$free"
-moved=$(apt-get $private -o Dir::State::status="$free" -s --no-install-recommends install "$@" 2>/dev/null) && echo "held=$(held_of "$d/status" "$moved")"
+moved=$(apt-get $private -o Dir::State::status="$free" -s --no-install-recommends install "$@" 2>/dev/null) &&
+  echo "held=$(held_of "$d/status" "$moved")"
 echo "rc=$code"
 """.replace("@HELD@", HOLDS)
 )

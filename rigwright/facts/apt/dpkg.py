@@ -91,7 +91,8 @@ MERGER = Merger(_form, _together, _split)
 
 
 _AUDIT = """
-ls /var/lib/dpkg/updates 2>/dev/null | grep -q '[0-9]' && echo "dpkg was interrupted: /var/lib/dpkg/updates is not empty"
+ls /var/lib/dpkg/updates 2>/dev/null | grep -q '[0-9]' &&
+  echo "dpkg was interrupted: /var/lib/dpkg/updates is not empty"
 exec dpkg --audit
 """
 
@@ -175,7 +176,8 @@ def _held(result: Result) -> tuple[str, ...]:
 held = Fact(
     "dpkg.held",
     script(
-        "all=$(dpkg-query -W -f '${db:Status-Want} ${Package}\\n') || exit; echo \"$all\" | sed -n 's/^hold //p' | sort -u",
+        "all=$(dpkg-query -W -f '${db:Status-Want} ${Package}\\n') || exit; echo \"$all\" | "
+        "sed -n 's/^hold //p' | sort -u",
         reads=True,
         cache_key=INSTALLED,
     ),
@@ -215,16 +217,19 @@ _NO_NAMES = 3
 _REPAIR = f"""
 checked=$({_CHECK} 2>&1); code=$?
 broken=$(printf '%s\\n' "$checked" | {_NAMES_OF_BROKEN})
-[ -n "$broken" ] || {{ [ $code = 0 ] && exit; [ $code -lt 124 ] && exit {_NO_NAMES}; echo "apt-get check ended with $code" >&2; exit $code; }}
+[ -n "$broken" ] || {{ [ $code = 0 ] && exit; [ $code -lt 124 ] && exit {_NO_NAMES}
+  echo "apt-get check ended with $code" >&2; exit $code; }}
 echo "$broken"; echo "--fix"
 status=$(mktemp -p /run) && trap 'rm -f "$status" "$status.plan" "$status.free"' EXIT
-awk 'BEGIN{{RS="";ORS="\\n\\n"}} /^Package: [^\\n]*nvidia/{{sub(/\\nStatus: hold /, "\\nStatus: install ")}} 1' /var/lib/dpkg/status >"$status"
+awk 'BEGIN{{RS="";ORS="\\n\\n"}} /^Package: [^\\n]*nvidia/{{sub(/\\nStatus: hold /, "\\nStatus: install ")}} 1' \\
+  /var/lib/dpkg/status >"$status"
 apt-get -o Debug::NoLocking=1 -o Dir::State::status="$status" -s -f install >"$status.plan" 2>&1; code=$?
 cat "$status.plan"
 if [ $code != 0 ] || grep -q '^Remv' "$status.plan"; then
   {HOLDS}
   without_holds "$status" >"$status.free"
-  moved=$(apt-get -o Debug::NoLocking=1 -o Dir::State::status="$status.free" -s -f install 2>/dev/null) && echo "held=$(held_of "$status" "$moved")"
+  moved=$(apt-get -o Debug::NoLocking=1 -o Dir::State::status="$status.free" -s -f install 2>/dev/null) &&
+    echo "held=$(held_of "$status" "$moved")"
 fi
 :
 """
@@ -272,7 +277,8 @@ class Holder(Struct, frozen=True):
 
 
 LOCK_HOLDERS = """
-stat -c %i /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock 2>/dev/null |
+stat -c %i /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock \\
+  2>/dev/null |
 awk 'NR == FNR {locks[$1]; next} $2 != "->" && split($6, at, ":") == 3 && at[3] in locks {print $5}' - /proc/locks |
 sort -un | while read pid; do
   [ -r "/proc/$pid/cmdline" ] && printf '%s %s\\n' "$pid" "$(tr '\\0\\n' '  ' <"/proc/$pid/cmdline" | cut -c1-80)"
@@ -290,7 +296,8 @@ lock_holders = Fact("dpkg.lock_holders", script(LOCK_HOLDERS, reads=True), _lock
 
 AUTOMATIC = r"""
 automatic() {
-  awk '/^Package:/{p=$2} /^Architecture:/{a=$2} /^Auto-Installed: 1/{print p ":" a}' /var/lib/apt/extended_states 2>/dev/null |
+  awk '/^Package:/{p=$2} /^Architecture:/{a=$2} /^Auto-Installed: 1/{print p ":" a}' /var/lib/apt/extended_states \
+    2>/dev/null |
     sed "s/:$(dpkg --print-architecture)\$//; s/:all\$//"
 }
 """
@@ -301,12 +308,14 @@ LISTED = (
     + r"""
 listed() {
   dpkg-query -W -f '${Package}\t${Architecture}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n' |
-    awk -F '\t' -v native="$(dpkg --print-architecture)" '{print ($2 == "all" || $2 == native ? $1 : $1 ":" $2) "\t" $3 "\t" $4 "\t" $5}' |
+    awk -F '\t' -v native="$(dpkg --print-architecture)" \
+      '{print ($2 == "all" || $2 == native ? $1 : $1 ":" $2) "\t" $3 "\t" $4 "\t" $5}' |
     LC_ALL=C sort
 }
 marked() {  # NAME VERSION WANT STATUS MARK of each package; MARK: auto or manual
   { automatic | sed 's/$/\tauto/'; listed; } |
-    awk -F '\t' 'NF == 2 {automatic[$1]; next} $4 != "not-installed" {print $0 "\t" ($1 in automatic ? "auto" : "manual")}'
+    awk -F '\t' 'NF == 2 {automatic[$1]; next}
+      $4 != "not-installed" {print $0 "\t" ($1 in automatic ? "auto" : "manual")}'
 }
 """
 )

@@ -115,7 +115,8 @@ binary() {  # the content of a keyring, armored or not
     awk '/^-----BEGIN/{h=1;next} h&&/^[ \t\r]*$/{h=0;b=1;next} /^=/||/^-----END/{b=0} b' <"$1" | base64 -d
   else cat -- "$1"; fi | head -c 65536
 }
-primary_keys() {  # of a binary keyring: start, length, fingerprint of each primary key with what belongs to it (RFC 4880, 4.2 and 12.2)
+primary_keys() {  # of a binary keyring: start, length, fingerprint of each primary key with what belongs to it
+  # RFC 4880, 4.2 and 12.2
   od -An -v -tu1 -- "$1" | awk '{for(i=1;i<=NF;i++)b[n++]=$i} END{p=k=0;while(p<n){t=b[p];if(t<128)break
     if(t>=192){tag=t-192;l=b[p+1];if(l<192){h=2;s=l}else if(l<224){h=3;s=(l-192)*256+b[p+2]+192}
       else if(l==255){h=6;s=((b[p+2]*256+b[p+3])*256+b[p+4])*256+b[p+5]}else break}

@@ -53,7 +53,8 @@ _HEAD = f"""
 user=${{SUDO_USER:-root}} login=${LOGIN}
 case $PWD in /run/*|/dev/shm/*) scratch=$PWD;; *) scratch=/run;; esac
 run() {{ [ -x "$1" ] || {{ echo "missing $1"; return; }}; timeout 10 "$@" 2>&1 </dev/null; printf '\\nexit %s\\n' $?; }}
-units() {{ systemctl --root=/ list-unit-files --no-legend --no-pager --plain -- "$@" 2>/dev/null </dev/null | sed 's/^/unit /'; }}
+units() {{ systemctl --root=/ list-unit-files --no-legend --no-pager --plain -- "$@" 2>/dev/null </dev/null |
+  sed 's/^/unit /'; }}
 row() {{ head -c 32768 | head -n {_MOST_LINES} | sed 's/^/ /'; }}
 """
 
@@ -91,13 +92,15 @@ def _listed(states: dict[str, str]) -> str:
 
 
 _SSH_SERVER = """
-[ "$login" ] || systemctl --root=/ is-enabled ssh.service ssh.socket 2>/dev/null </dev/null | grep -q '^enabled' || exit 0
+[ "$login" ] || systemctl --root=/ is-enabled ssh.service ssh.socket 2>/dev/null </dev/null | grep -q '^enabled' ||
+  exit 0
 run /usr/sbin/sshd -t
 """
 
 
 def _ssh_server(lines: Sequence[str]) -> Iterator[_Found]:
-    harmless = r"Missing privilege separation directory|terminating, \d+ bad|Deprecated option"  # ssh.service makes the directory
+    # ssh.service makes the directory.
+    harmless = r"Missing privilege separation directory|terminating, \d+ bad|Deprecated option"
     yield from _by_program(lines, "sshd -t", harmless)
 
 
@@ -123,12 +126,17 @@ $line
 END
 echo "user $user"; echo "uid $uid"; echo "groups $(id -Gn -- "$user")"; echo "shell ${shell:-/bin/sh}"
 [ -x "${shell:-/bin/sh}" ] || echo 'no shell'
-getent shadow -- "$user" | awk -F: '{ print "locked " (substr($2, 1, 1) == "!" ? "yes" : "no"); if ($8 != "") print "expires " $8 }'
+getent shadow -- "$user" |
+  awk -F: '{ print "locked " (substr($2, 1, 1) == "!" ? "yes" : "no"); if ($8 != "") print "expires " $8 }'
 echo "today $(($(date +%s) / 86400))"
 sed -n 's/^SSHD_OPTS=/options /p' /etc/default/ssh 2>/dev/null
-grep -hiE '^[[:space:]]*match[[:space:]]' /etc/ssh/sshd_config /etc/ssh/sshd_config.d/*.conf 2>/dev/null | sed 's/^[[:space:]]*/match /'
+grep -hiE '^[[:space:]]*match[[:space:]]' /etc/ssh/sshd_config /etc/ssh/sshd_config.d/*.conf 2>/dev/null |
+  sed 's/^[[:space:]]*/match /'
 server=$(timeout 10 /usr/sbin/sshd -T -C "user=$user" 2>/dev/null </dev/null) || exit 0
-printf '%s\\n' "$server" | grep -E '^(usepam|strictmodes|pubkeyauthentication|permitrootlogin|(allow|deny)(users|groups)|authorizedkeys(file|command)) ' | sed 's/^/sshd /'
+printf '%s\\n' "$server" |
+  grep -E -e '^(usepam|strictmodes|pubkeyauthentication|permitrootlogin) ' \\
+    -e '^((allow|deny)(users|groups)|authorizedkeys(file|command)) ' |
+  sed 's/^/sshd /'
 key=${login#ssh}; key=${key# }; set -f
 [ "$key" ] || exit 0
 set -- $(printf '%s\\n' "$server" | sed -n 's/^authorizedkeysfile //p')
@@ -149,7 +157,10 @@ for file; do
   while stat -c "mode %a %u %g %n" -- "$at"; [ "$at" != "$home" ] && [ "$at" != / ]; do at=${at%/*}; at=${at:-/}; done
 done' sh "$key" "$home" "$@" </dev/null 2>/dev/null | while read -r kind mode owner group rest; do
   echo "$kind $mode $owner $group $rest"
-  case $kind$mode in mode*[2367]?) echo "group $group $(getent group "$group" | cut -d: -f4 | tr ',' ' ') $(getent passwd | awk -F: -v g="$group" '$4 == g { print $1 }' | tr '\\n' ' ')"; echo "name $owner $(getent passwd "$owner" | cut -d: -f1)";; esac
+  case $kind$mode in mode*[2367]?)
+    members=$(getent group "$group" | cut -d: -f4 | tr ',' ' ')
+    echo "group $group $members $(getent passwd | awk -F: -v g="$group" '$4 == g { print $1 }' | tr '\\n' ' ')"
+    echo "name $owner $(getent passwd "$owner" | cut -d: -f1)";; esac
 done
 """
 
@@ -242,9 +253,11 @@ def _unsafe(line: str, uid: str, members: dict[str, set[str]], names: dict[str, 
 _SUDO = r"""
 [ -n "$SUDO_USER" ] || exit 0
 run /usr/sbin/visudo -c
-find -L /etc/sudoers /etc/sudoers.d -maxdepth 1 -type f ! -name '*.*' ! -name '*~' \( ! -uid 0 -o -perm /002 -o -perm /020 ! -gid 0 \) -printf 'loose %p\n' 2>/dev/null
+find -L /etc/sudoers /etc/sudoers.d -maxdepth 1 -type f ! -name '*.*' ! -name '*~' \( ! -uid 0 -o -perm /002 \
+  -o -perm /020 ! -gid 0 \) -printf 'loose %p\n' 2>/dev/null
 files=$(/usr/sbin/visudo -c 2>/dev/null </dev/null | sed -n 's/: parsed OK$//p')
-set -f; set -- -w -e "$SUDO_USER" -e "#$SUDO_UID"; for group in $(id -Gn -- "$SUDO_USER"); do set -- "$@" -e "%$group"; done
+set -f; set -- -w -e "$SUDO_USER" -e "#$SUDO_UID"
+for group in $(id -Gn -- "$SUDO_USER"); do set -- "$@" -e "%$group"; done
 IFS='
 '
 for file in $files; do
@@ -272,13 +285,16 @@ set -- netplan/*.yaml
 if [ -e "$1" ]; then
   for program in /usr/libexec/netplan/generate /lib/netplan/generate; do [ -x "$program" ] && break; done
   d=$(mktemp -d -p "$scratch" rigwright.XXXXXX) || { echo 'netplan missing /run/rigwright'; exit 0; }
-  mkdir -p "$d/etc" "$d/lib" "$d/run" && cp -R netplan "$d/etc" && { [ ! -d /lib/netplan ] || cp -R /lib/netplan "$d/lib"; } &&
+  mkdir -p "$d/etc" "$d/lib" "$d/run" && cp -R netplan "$d/etc" &&
+    { [ ! -d /lib/netplan ] || cp -R /lib/netplan "$d/lib"; } &&
     run "$program" --root-dir "$d" | sed "s|$d||g; s/^/netplan /"
   rm -rf "$d"
 fi
-if [ -x /sbin/ifquery ] && cat network/interfaces network/interfaces.d/* 2>/dev/null | awk '$1 == "iface" && $2 != "lo" { n++ } END { exit !n }'; then
+if [ -x /sbin/ifquery ] && cat network/interfaces network/interfaces.d/* 2>/dev/null |
+  awk '$1 == "iface" && $2 != "lo" { n++ } END { exit !n }'; then
   run /sbin/ifquery --list --all | sed 's/^/ifquery /'
-  grep -hsE '^[[:space:]]*(mapping|allow-hotplug)[[:space:]]' network/interfaces network/interfaces.d/* | sed 's/^[[:space:]]*/stanza /'
+  grep -hsE '^[[:space:]]*(mapping|allow-hotplug)[[:space:]]' network/interfaces network/interfaces.d/* |
+    sed 's/^[[:space:]]*/stanza /'
   grep -qsE '^[[:space:]]*mapping[[:space:]]' network/interfaces network/interfaces.d/* ||
     run /sbin/ifup --no-act --force --all | grep -e '^ifup: ' -e '^exit ' | sed 's/^/ifup /'
 fi
@@ -371,34 +387,43 @@ ROWS = (
     _Row("ssh at boot", _SSH_AT_BOOT, _ssh_at_boot, "a unit that starts sshd",
          "sudo systemctl unmask ssh.service; sudo systemctl enable ssh.service", "openssh-server"),
     _Row("ssh login", _LOGIN, _login, "an ssh user that the next sshd lets in with the same key",
-         "correct it in a second login that stays open; sudo /usr/sbin/sshd -T -C user=NAME shows what sshd will do", "openssh-server"),
+         "correct it in a second login that stays open; sudo /usr/sbin/sshd -T -C user=NAME shows what sshd will do",
+         "openssh-server"),
     _Row("sudo", _SUDO, _sudo, "rules that sudo reads, on a disk", "sudo visudo -c, until it finds no error", "sudo"),
     _Row("network", _NETWORK, _network, "a network configuration that can be read, and starts at boot",
-         "correct the file, or sudo systemctl enable the unit; sudo netplan generate or sudo ifup --no-act -a says whether it can be read",
+         "correct the file, or sudo systemctl enable the unit; "
+         "sudo netplan generate or sudo ifup --no-act -a says whether it can be read",
          "netplan.io"),
     _Row("/etc/fstab", _FSTAB, _fstab, "file systems that are there, or nofail",
          "correct /etc/fstab, or add nofail there; findmnt --verify says whether it is right", "util-linux"),
-    _Row("/etc/crypttab", _CRYPTTAB, _crypttab, "devices that are there, or nofail", "correct /etc/crypttab, or add nofail there",
-         "util-linux"),
+    _Row("/etc/crypttab", _CRYPTTAB, _crypttab, "devices that are there, or nofail",
+         "correct /etc/crypttab, or add nofail there", "util-linux"),
 )  # fmt: skip
 _ELSEWHERE = r"""
 { grep -q "^$user:" /etc/passwd && [ -z "$(awk -F: -v u="$user" '$1 == u { print $8 }' /etc/shadow)" ]; } || exit 1
-! grep -hsiE '^[[:space:]]*[#@]?(include|includedir|source|source-directory|authorizedkeysfile)[[:space:]]' /etc/ssh/sshd_config \
-  /etc/ssh/sshd_config.d/* /etc/sudoers /etc/sudoers.d/* /etc/network/interfaces /etc/network/interfaces.d/* |
-  grep -vE '^[[:space:]]*[#@]?[A-Za-z-]+[[:space:]]+(/etc/ssh/sshd_config.d/|/etc/sudoers.d$|/?(etc/network/)?interfaces.d/|#)' | grep -qv '^#Authorized'
+! grep -hsiE '^[[:space:]]*[#@]?(include|includedir|source|source-directory|authorizedkeysfile)[[:space:]]' \
+  /etc/ssh/sshd_config /etc/ssh/sshd_config.d/* /etc/sudoers /etc/sudoers.d/* \
+  /etc/network/interfaces /etc/network/interfaces.d/* |
+  grep -v -E -e '^[[:space:]]*[#@]?[A-Za-z-]+[[:space:]]+(/etc/ssh/sshd_config.d/|/etc/sudoers.d$|#)' \
+    -e '^[[:space:]]*[#@]?[A-Za-z-]+[[:space:]]+/?(etc/network/)?interfaces.d/' |
+  grep -qv '^#Authorized'
 """
 """Fails if the answer depends on more than its cache key: on a date, a directory of users, or files elsewhere. Such an
 answer is not kept."""
 
 _KEY = (
     state_of(
-        "/etc/ssh /etc/ssh/* /etc/ssh/*/* /etc/default/ssh /etc/passwd /etc/shadow /etc/group /etc/sudoers /etc/sudoers.d /etc/sudoers.d/*",
-        "/etc/netplan /etc/netplan/* /lib/netplan /lib/netplan/* /etc/network /etc/network/interfaces.d /etc/network/interfaces.d/*",
+        "/etc/ssh /etc/ssh/* /etc/ssh/*/* /etc/default/ssh /etc/passwd /etc/shadow /etc/group /etc/sudoers "
+        "/etc/sudoers.d /etc/sudoers.d/*",
+        "/etc/netplan /etc/netplan/* /lib/netplan /lib/netplan/* /etc/network /etc/network/interfaces.d "
+        "/etc/network/interfaces.d/*",
         "/etc/network/interfaces /etc/systemd/network /etc/systemd/network/* /etc/systemd/network/*/*",
-        "/etc/systemd/system /etc/systemd/system/* /etc/systemd/system/*/* /etc/fstab /etc/crypttab /dev/disk/by-*/* /dev/mapper/*",
+        "/etc/systemd/system /etc/systemd/system/* /etc/systemd/system/*/* /etc/fstab /etc/crypttab /dev/disk/by-*/* "
+        "/dev/mapper/*",
         "/var/lib/dpkg/status /usr/sbin /usr/sbin/sshd /usr/sbin/visudo",
     )
-    + f'; echo "$SUDO_USER ${LOGIN}"; h=/root; case $SUDO_USER in ""|*[!A-Za-z0-9._-]*) ;; *) eval "h=~$SUDO_USER";; esac; '
+    + f'; echo "$SUDO_USER ${LOGIN}"; h=/root; case $SUDO_USER in ""|*[!A-Za-z0-9._-]*) ;; '
+    '*) eval "h=~$SUDO_USER";; esac; '
     'setpriv --reuid "${SUDO_UID:-0}" --regid "${SUDO_GID:-0}" --clear-groups '
     'stat -L -c "%n %d %i %s %u %g %a %y %z" "$h" "$h/.ssh" "$h/.ssh/authorized_keys" "$h/.ssh/authorized_keys2"'
 )

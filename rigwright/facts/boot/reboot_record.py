@@ -21,8 +21,11 @@ checksum() {
     cat /boot/grub/grub.cfg
     find -L /boot -maxdepth 1 -type f \\( -name 'vmlinuz-*' -o -name 'initrd.img-*' \\) -printf '%p %s %T@\\n' | sort
     find /lib/modules /usr/lib/modules -name '*nvidia*.ko*' -printf '%p %s %T@\\n' | sort
-    find /etc/modprobe.d /etc/modules-load.d /etc/modules /lib/modprobe.d /usr/lib/modprobe.d -type f -exec sha256sum {} + | sort
-    for file in /sys/firmware/efi/efivars/SecureBoot-* /sys/firmware/efi/efivars/MokListRT-*; do [ -r "$file" ] && cat "$file"; done
+    find /etc/modprobe.d /etc/modules-load.d /etc/modules /lib/modprobe.d /usr/lib/modprobe.d -type f \\
+      -exec sha256sum {} + | sort
+    for file in /sys/firmware/efi/efivars/SecureBoot-* /sys/firmware/efi/efivars/MokListRT-*; do
+      [ -r "$file" ] && cat "$file"
+    done
   } 2>/dev/null | sha256sum | cut -c 1-64
 }
 """

@@ -35,18 +35,21 @@ PATH=$PATH:/usr/sbin:/sbin; cfg=/boot/grub/grub.cfg; env=/boot/grub/grubenv; cus
 [ -r "$cfg" ] || {{ echo absent; exit 0; }}
 echo "boot $(cat /proc/sys/kernel/random/boot_id)"
 echo "line $(cat /proc/cmdline)"
-kind() {{ if [ -L "$1" ]; then echo link; elif [ -f "$1" ]; then echo file; elif [ -e "$1" ]; then echo other; else echo none; fi; }}
+kind() {{ if [ -L "$1" ]; then echo link; elif [ -f "$1" ]; then echo file; elif [ -e "$1" ]; then echo other;
+  else echo none; fi; }}
 echo "grubenv $(kind "$env") $(stat -L -c %s "$env" 2>/dev/null || echo 0)"
 echo "custom $(kind "$custom") $(stat -L -c %s "$custom" 2>/dev/null || echo 0)"
 for program in {" ".join(PROGRAMS)}; do command -v $program >/dev/null || echo "missing $program"; done
-[ -x /usr/lib/systemd/system-generators/systemd-debug-generator ] || [ -x /lib/systemd/system-generators/systemd-debug-generator ] ||
+[ -x /usr/lib/systemd/system-generators/systemd-debug-generator ] ||
+  [ -x /lib/systemd/system-generators/systemd-debug-generator ] ||
   echo "missing systemd-debug-generator"
 [ -x /usr/sbin/update-initramfs ] || echo "missing update-initramfs"
 layers=$(timeout 60 grub-probe --target=abstraction "$env" 2>/dev/null) && echo "layers" $layers
 system=$(timeout 60 grub-probe --target=fs "$env" 2>/dev/null) && echo "filesystem" $system
 [ "$(cat /sys/kernel/kexec_loaded 2>/dev/null)" != 1 ] || echo "kexec"
 echo "free $(df -Pk /boot | awk 'NR == 2 {{print $4}}')"
-for image in /boot/initrd* /boot/initramfs*; do [ ! -f "$image" ] || echo "image $(stat -c %s "$image") ${{image##*/}}"; done
+for image in /boot/initrd* /boot/initramfs*; do
+  [ ! -f "$image" ] || echo "image $(stat -c %s "$image") ${{image##*/}}"; done
 echo "--env"; grub-editenv "$env" list 2>/dev/null || echo "unreadable"
 echo "--custom"; [ ! -f "$custom" ] || head -c {MOST_CUSTOM} "$custom"; echo
 echo "--cfg"; exec cat "$cfg"

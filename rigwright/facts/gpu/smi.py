@@ -48,7 +48,8 @@ ask() {{
 """Shell function: `ask OPTION...` runs nvidia-smi, and for each GPU alone if a GPU is lost."""
 
 _XML = """
-cards() { { nvidia-smi -q -x "$@" 2>&1; echo "code $?"; } | grep -v -e '<supported_graphics_clock>' -e '^[[:space:]]*$'; }
+cards() { { nvidia-smi -q -x "$@" 2>&1; echo "code $?"; } |
+  grep -v -e '<supported_graphics_clock>' -e '^[[:space:]]*$'; }
 out=$(cards); code=${out##*code }
 case $out in *"@LOST@"*) ;; *) printf '%s\\n' "${out%code *}"; exit $code;; esac
 for device in /sys/bus/pci/drivers/nvidia/????:*; do

@@ -106,8 +106,9 @@ class Table(Struct, frozen=True):
 
 
 def read_table(text: str) -> Table:
-    """The table in the output of a program. Ignores other lines, and a last line that was cut off. Raises ValueError for a row that does
-    not match its header, and for an unknown column."""
+    """The table in the output of a program, without other lines and a last line that was cut off.
+
+    Raises ValueError for an unknown column, and for a row that does not match its header."""
     columns: list[str] = []
     rows: list[Row] = []
     bounds = None

@@ -232,10 +232,13 @@ tested = Fact("nccl.tested", READ_DOCUMENT, _tested, kept=lambda document: to_bu
 _SETTINGS = r"""
 home=$(getent passwd -- "${SUDO_USER:-root}" | cut -d: -f6)
 set --
-for file in /etc/environment /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc /etc/zsh/zshrc /etc/security/pam_env.conf \
-  /etc/environment.d/*.conf /etc/systemd/system.conf /etc/systemd/system.conf.d/*.conf /etc/nccl.conf \
-  /root/.nccl.conf /root/.profile /root/.bashrc /root/.bash_profile "$home/.nccl.conf" "$home/.profile" "$home/.bashrc" \
-  /home/*/.nccl.conf /home/*/.profile /home/*/.bashrc /home/*/.bash_profile /home/*/.zshrc /home/*/.config/environment.d/*.conf; do
+for file in /etc/environment /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc /etc/zsh/zshrc \
+  /etc/security/pam_env.conf /etc/environment.d/*.conf /etc/systemd/system.conf /etc/systemd/system.conf.d/*.conf \
+  /etc/nccl.conf \
+  /root/.nccl.conf /root/.profile /root/.bashrc /root/.bash_profile "$home/.nccl.conf" "$home/.profile" \
+  "$home/.bashrc" \
+  /home/*/.nccl.conf /home/*/.profile /home/*/.bashrc /home/*/.bash_profile /home/*/.zshrc \
+  /home/*/.config/environment.d/*.conf; do
   [ $((n += 1)) -le 1000 ] || break  # a user may have made any number
   [ -f "$file" ] && set -- "$@" "$file"
 done

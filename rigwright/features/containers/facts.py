@@ -36,8 +36,10 @@ class Engines(Struct, frozen=True):
 
 _ENGINES = """
 echo engines
-podman=$(command -v podman) && [ "${podman#/snap/}" = "$podman" ] && echo "podman $(podman --version 2>/dev/null | head -c 200)"
-docker=$(command -v docker) && [ "${docker#/snap/}" = "$docker" ] && echo "docker $(docker --version 2>/dev/null | head -c 200)"
+podman=$(command -v podman) && [ "${podman#/snap/}" = "$podman" ] &&
+  echo "podman $(podman --version 2>/dev/null | head -c 200)"
+docker=$(command -v docker) && [ "${docker#/snap/}" = "$docker" ] &&
+  echo "docker $(docker --version 2>/dev/null | head -c 200)"
 { [ -e /snap/bin/docker ] || [ -d /snap/docker ]; } && echo snap
 :
 """
@@ -89,7 +91,8 @@ _SPECIFICATIONS = f"""
 echo specifications
 for folder in /etc/cdi /var/run/cdi; do
   for file in "$folder"/*.json "$folder"/*.yaml; do
-    [ -f "$file" ] && grep -q -F {KIND} -- "$file" && printf '\\0%s\\0' "$file" && head -c {MOST_BYTES + 1} -- "$file" | tr -d '\\000'
+    [ -f "$file" ] && grep -q -F {KIND} -- "$file" && printf '\\0%s\\0' "$file" &&
+      head -c {MOST_BYTES + 1} -- "$file" | tr -d '\\000'
   done
 done; :
 """
@@ -265,7 +268,8 @@ class Docker(Struct, frozen=True):
 
 _DOCKER = """
 command -v docker >/dev/null || { echo none; exit 0; }
-docker info --format '{"runtimes": {{json .Runtimes}}, "cgroup_driver": {{json .CgroupDriver}}, "running": {{json .ContainersRunning}}}' 2>&1
+docker info --format '{"runtimes": {{json .Runtimes}}, "cgroup_driver": {{json .CgroupDriver}}, '\\
+'"running": {{json .ContainersRunning}}}' 2>&1
 """
 
 
@@ -379,7 +383,8 @@ for device; do
   case $engine-$image in
   podman-) set -- podman run --rm --network=none --device "@KIND@=$device" --rootfs "$root" ;;
   podman-*) set -- podman run --rm --network=none --pull=never --device "@KIND@=$device" "$image" ;;
-  *) set -- docker run --rm --pull=never --network=none --runtime=nvidia -e "NVIDIA_VISIBLE_DEVICES=$device" -e NVIDIA_DRIVER_CAPABILITIES=utility "$image" ;;
+  *) set -- docker run --rm --pull=never --network=none --runtime=nvidia -e "NVIDIA_VISIBLE_DEVICES=$device" \\
+    -e NVIDIA_DRIVER_CAPABILITIES=utility "$image" ;;
   esac
   timeout 60 "$@" nvidia-smi -L >"$top/out" 2>"$top/err"; code=$?
   echo "device $device $code"

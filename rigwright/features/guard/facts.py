@@ -93,7 +93,8 @@ echo "zone $(date +%z)"
 read -r up rest </proc/uptime; echo "up $up"
 [ ! -f {RUN}/state.json ] || echo "state $(head -c 32768 {RUN}/state.json | tr -d '\\000\\n')"
 [ ! -f {FOLDER}/energy.json ] || echo "energy $(head -c 32768 {FOLDER}/energy.json | tr -d '\\000\\n')"
-[ ! -f {FOLDER}/events.jsonl ] || tail -n {MOST_EVENTS} {FOLDER}/events.jsonl | head -c 262144 | tr -d '\\000' | sed 's/^/event /'
+[ ! -f {FOLDER}/events.jsonl ] || tail -n {MOST_EVENTS} {FOLDER}/events.jsonl | head -c 262144 | tr -d '\\000' |
+  sed 's/^/event /'
 """
 
 

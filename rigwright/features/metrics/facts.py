@@ -13,7 +13,8 @@ UNIT, PACKAGE = "prometheus-node-exporter.service", "prometheus-node-exporter"
 
 _READ = """
 for round in 1 2 3 4 5 6 7 8 9 10 11 12; do  # a guard that was started now writes its first file within 20 s
-  found=$(curl -fsS --noproxy '*' --max-time 10 http://127.0.0.1:9100/metrics 2>&1) || { printf '%s\\n' "$found" | tail -n 1 >&2; exit 1; }
+  found=$(curl -fsS --noproxy '*' --max-time 10 http://127.0.0.1:9100/metrics 2>&1) ||
+    { printf '%s\\n' "$found" | tail -n 1 >&2; exit 1; }
   number=$(printf '%s\\n' "$found" | grep -c '^rigwright_guard_')
   [ "$number" = 0 ] && [ "$(systemctl is-active gpu-guard.service)" = active ] && [ $round != 12 ] || break
   sleep 2

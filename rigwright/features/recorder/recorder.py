@@ -34,7 +34,8 @@ rm -rf -- {PROGRAM}; mkdir -m 700 -- {PROGRAM}; tar -xzpf - -C {PROGRAM}
 umask 077; mkdir -p -m 755 {FOLDERS.rpartition("/")[0]}; mkdir -p -m 700 {FOLDERS}; chmod 700 {FOLDERS}; cd {FOLDERS}
 kept=
 for old in $(ls -A | sort -r); do
-  if [ -z "$kept" ] && [ -s "./$old/samples.jsonl" ] && [ ! -e "./$old/fetched" ]; then kept=$old; else rm -rf -- "./$old"; fi
+  if [ -z "$kept" ] && [ -s "./$old/samples.jsonl" ] && [ ! -e "./$old/fetched" ]
+  then kept=$old; else rm -rf -- "./$old"; fi
 done
 free=$name n=1
 while [ -e "./$free" ]; do n=$((n + 1)); free=$name-$n; done
@@ -45,7 +46,8 @@ umask 077; folder=$1 idle=$2; shift 2
 python3 -B {PROGRAM}/recorder.py --folder "$folder" "$@" 2>{PROGRAM}/log </dev/null
 code=$?
 [ $code = 0 ] || exit $code
-[ "$idle" = 0 ] || tail -n 1 "$folder/samples.jsonl" 2>/dev/null | grep -q '"end":"stop"' || {{ rm -rf -- "$folder"; rmdir {FOLDERS} 2>/dev/null; }}
+[ "$idle" = 0 ] || tail -n 1 "$folder/samples.jsonl" 2>/dev/null | grep -q '"end":"stop"' ||
+  {{ rm -rf -- "$folder"; rmdir {FOLDERS} 2>/dev/null; }}
 rm -rf -- {PROGRAM}
 END
 begin "$description" --collect --unit={UNIT} -p Nice=-5 -p OOMScoreAdjust=-900 -p RuntimeMaxSec=$((limit + 120)) \\

@@ -45,21 +45,27 @@ before=$(cat "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | sha25
 while [ "$1" != -- ]; do
   case "$2" in
   /etc/apt/*) rm -f -- "$d/etc${2#/etc/apt}"
-    [ -z "$1" ] || { mkdir -p -- "$d/etc$(dirname -- "${2#/etc/apt}")" && cp -a -- "/var/lib/rigwright/runs/$1${2}" "$d/etc${2#/etc/apt}"; };;
+    [ -z "$1" ] || { mkdir -p -- "$d/etc$(dirname -- "${2#/etc/apt}")" &&
+      cp -a -- "/var/lib/rigwright/runs/$1${2}" "$d/etc${2#/etc/apt}"; };;
   *) [ -z "$1" ] || { cp -- "/var/lib/rigwright/runs/$1${2}" "$d/keys/" && chmod 644 "$d/keys/${2##*/}"; };;
   esac || exit 1
   shift 2
 done
 shift
 for key in "$d"/keys/*; do
-  [ ! -f "$key" ] || sed -i "s|/usr/share/keyrings/${key##*/}|$key|g" "$d"/etc/sources.list.d/rigwright-*.list 2>/dev/null || :
+  [ ! -f "$key" ] || sed -i "s|/usr/share/keyrings/${key##*/}|$key|g" "$d"/etc/sources.list.d/rigwright-*.list \\
+    2>/dev/null || :
 done
-private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::Languages=none"
-if [ "$before" != "$(cat "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | sha256sum)" ] || [ -z "$(find /var/lib/apt/lists -maxdepth 1 -mmin -60 -name '*Packages*' | head -n 1)" ]; then
-  timeout 200 apt-get $private -q update >"$d/update.log" 2>&1 || grep -E '^(E|W|Err)' "$d/update.log" | head -n 3 | sed 's/^/said\\t/'
+private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o Acquire::Retries=1"
+private="$private -o Acquire::http::Timeout=20 -o Acquire::Languages=none"
+if [ "$before" != "$(cat "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | sha256sum)" ] ||
+  [ -z "$(find /var/lib/apt/lists -maxdepth 1 -mmin -60 -name '*Packages*' | head -n 1)" ]; then
+  timeout 200 apt-get $private -q update >"$d/update.log" 2>&1 ||
+    grep -E '^(E|W|Err)' "$d/update.log" | head -n 3 | sed 's/^/said\\t/'
 fi
 names=; for word; do case $word in *=*) names="$names ${word%%=*}";; esac; done
-[ -z "$names" ] || apt-cache $private madison $names | sed 's/ *| */|/g; s/^ *//' | awk -F'|' '$3 !~ / Sources$/ {print $1 "=" $2}' >"$d/offered"
+[ -z "$names" ] || apt-cache $private madison $names | sed 's/ *| */|/g; s/^ *//' |
+  awk -F'|' '$3 !~ / Sources$/ {print $1 "=" $2}' >"$d/offered"
 found=; missing=
 for word; do
   case $word in
@@ -68,7 +74,8 @@ for word; do
       from= version=$(printf %s "${word#*=}" | sed 's/:/%3a/'); name=${word%%=*}
       for file in @FOLDERS@; do
         for deb in "$file/${name%%:*}_${version}_"*.deb; do
-          [ ! -f "$deb" ] || [ "$(dpkg-deb -f "$deb" Package)=$(dpkg-deb -f "$deb" Version)" != "${name%%:*}=${word#*=}" ] || from=$deb
+          [ ! -f "$deb" ] || [ "$(dpkg-deb -f "$deb" Package)=$(dpkg-deb -f "$deb" Version)" \\
+            != "${name%%:*}=${word#*=}" ] || from=$deb
         done
       done
     fi
@@ -90,7 +97,8 @@ done | awk -v sizes="$d/sizes" '
   $1 == "Package:" {name = $2} $1 == "Size:" {fetched += $2 / 1024}
   $1 == "Installed-Size:" {if ($2 > old[name]) more += $2 - old[name]; if ($2 > most) most = $2}
   END {printf "room\\t%d\\n", (fetched + more + most) / 1024 + 1}'
-apt-get $private -s -q --no-install-recommends --allow-downgrades --allow-change-held-packages install $found >"$d/plan" 2>&1; code=$?
+apt-get $private -s -q --no-install-recommends --allow-downgrades --allow-change-held-packages install $found \\
+  >"$d/plan" 2>&1; code=$?
 printf 'rc\\t%s\\n' "$code"; head -c 1048576 "$d/plan"
 """
 ).replace("@FOLDERS@", " ".join(FOLDERS))

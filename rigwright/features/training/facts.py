@@ -55,7 +55,8 @@ if [ -e "$path" ] || [ -L "$path" ]; then
   fi
 fi
 echo "kind $kind"; echo "folder $folder"
-whole=; [ $kind = own ] && [ -x "$path/bin/python" ] && [ ! -L "$path/{MARK}" ] && whole=$(head -c 64 "$path/{MARK}" 2>/dev/null | tr -cd 0-9a-f)
+whole=; [ $kind = own ] && [ -x "$path/bin/python" ] && [ ! -L "$path/{MARK}" ] &&
+  whole=$(head -c 64 "$path/{MARK}" 2>/dev/null | tr -cd 0-9a-f)
 echo "whole $whole"
 version= venv=no
 if command -v "$python" >/dev/null; then
@@ -122,8 +123,11 @@ _ROUTE = """
 line=$1 wheels=$2 python=python${3:-3} ask=$4; shift 4
 if [ -n "$wheels" ]; then [ -d "$wheels" ] || { echo "no: the host has no folder $wheels"; exit 0; }; fi
 if ! "$python" -m pip --version >/dev/null 2>&1; then
-  bundled=$("$python" -IB -c 'import ensurepip, os; print(os.path.join(os.path.dirname(ensurepip.__file__), "_bundled"))' 2>/dev/null)
-  for found in /usr/share/python-wheels/pip-*.whl "$bundled"/pip-*.whl; do [ ! -e "$found" ] || { PYTHONPATH=$found; export PYTHONPATH; }; done
+  bundled=$("$python" -IB -c 'import ensurepip, os
+print(os.path.join(os.path.dirname(ensurepip.__file__), "_bundled"))' 2>/dev/null)
+  for found in /usr/share/python-wheels/pip-*.whl "$bundled"/pip-*.whl; do
+    [ ! -e "$found" ] || { PYTHONPATH=$found; export PYTHONPATH; }
+  done
 fi
 if ! "$python" -m pip --version >/dev/null 2>&1; then
   for option; do
@@ -133,8 +137,9 @@ if ! "$python" -m pip --version >/dev/null 2>&1; then
 fi
 work=$(mktemp -d) || exit 1
 printf '%s\\n' "$line" >"$work/requirements.txt"
-if timeout 100 "$python" -m pip --disable-pip-version-check --no-input --no-cache-dir --retries 1 --timeout 15 download --quiet --no-deps \\
-  --only-binary=:all: --require-hashes --dest "$work/got" "$@" -r "$work/requirements.txt" >"$work/said" 2>&1 </dev/null
+if timeout 100 "$python" -m pip --disable-pip-version-check --no-input --no-cache-dir --retries 1 --timeout 15 \\
+  download --quiet --no-deps --only-binary=:all: --require-hashes --dest "$work/got" "$@" \\
+  -r "$work/requirements.txt" >"$work/said" 2>&1 </dev/null
 then echo yes; else echo 'no: '; tail -c 4000 "$work/said"; fi
 rm -rf -- "$work"
 """
@@ -183,7 +188,8 @@ def _wheels(result: Result) -> frozenset[str] | None:
 
 def wheels(folder: str) -> Fact[frozenset[str] | None]:
     """The wheels of a folder, as NAME==VERSION; None without the folder. Files with other names are left out."""
-    text = """if [ -d "$1" ]; then find "$1/" -maxdepth 1 -name '*.whl' -printf '%f\\n' | head -n 5000; else echo absent; fi"""
+    text = """if [ -d "$1" ]; then find "$1/" -maxdepth 1 -name '*.whl' -printf '%f\\n' | head -n 5000
+else echo absent; fi"""
     return Fact(f"training.wheels({folder})", script(text, folder, reads=True), _wheels)
 
 

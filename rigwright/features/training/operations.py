@@ -38,7 +38,8 @@ _LINE = lazy_re.compile(
 
 _RECORD = f"""
 umask 022; mkdir -p -m 755 {FOLDER} && cat >{REQUIREMENTS}.new && printf '%s\\n' "$1" >{FOLDER}/record.new &&
-sync {REQUIREMENTS}.new {FOLDER}/record.new && mv -f {REQUIREMENTS}.new {REQUIREMENTS} && mv -f {FOLDER}/record.new {FOLDER}/record
+sync {REQUIREMENTS}.new {FOLDER}/record.new && mv -f {REQUIREMENTS}.new {REQUIREMENTS} &&
+  mv -f {FOLDER}/record.new {FOLDER}/record
 """
 
 _BUILD = f"""{ENTER}
@@ -49,9 +50,10 @@ home=$(getent passwd -- "$owner" | cut -d: -f6)
 exec runuser -u "$owner" -- env HOME="$home" PIP_DISABLE_PIP_VERSION_CHECK=1 sh -c '
 path=$1 python=$2 sha=$3; shift 3
 umask 022; cd -- "$path" && "$python" -I -m venv . && mkdir .tmp || exit 1
-TMPDIR=$path/.tmp ./bin/python -I -m pip install --no-input --no-cache-dir --progress-bar=off --require-hashes --no-deps --only-binary=:all: \\
-  "$@" -r {REQUIREMENTS} || exit 1
-./bin/python -I -m pip check && ./bin/python -I -c "import torch" && rm -rf .tmp && printf "%s\\n" "$sha" >{MARK}.new && sync . && mv -f {MARK}.new {MARK}
+TMPDIR=$path/.tmp ./bin/python -I -m pip install --no-input --no-cache-dir --progress-bar=off --require-hashes \\
+  --no-deps --only-binary=:all: "$@" -r {REQUIREMENTS} || exit 1
+./bin/python -I -m pip check && ./bin/python -I -c "import torch" && rm -rf .tmp &&
+  printf "%s\\n" "$sha" >{MARK}.new && sync . && mv -f {MARK}.new {MARK}
 ' sh "$path" "$python" "$sha" "$@"
 """
 """Root makes the folder; everything in it is made by its owner, so root runs nothing that the owner can change."""

@@ -268,7 +268,8 @@ def _switches(
         lost = down[box.bus_id]
         lines.append(
             Line(f"M{box.middle:g} {begin:g}V{end:g}", "down" if lost else "nvlink", 1.2 + min(up[box.bus_id], 4) * 0.8,
-                 f"{up[box.bus_id]} of {up[box.bus_id] + lost}" if lost else str(up[box.bus_id]), box.middle, (begin + end) / 2 + 4)
+                 f"{up[box.bus_id]} of {up[box.bus_id] + lost}" if lost else str(up[box.bus_id]), box.middle,
+                 (begin + end) / 2 + 4)
         )  # fmt: skip
     return [bar], lines
 

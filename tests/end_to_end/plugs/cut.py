@@ -90,7 +90,8 @@ def carry_out(machine: Machine, cut: Cut, reference: Reference, folder: Path) ->
     ended = second if second is not None else first
     settled_s, differs = _compared(machine, reference, [cut]) if ended == command.exits else (0.0, [])
     return Outcome(
-        command.name, machine.kind, cut.place.number, cut.place.step, cut.place.text, cut.kind, bool(made), first, said, command.exits, second,
+        command.name, machine.kind, cut.place.number, cut.place.step, cut.place.text, cut.kind, bool(made), first, said,
+        command.exits, second,
         round(refused_s, 1), round(seconds, 1), round(settled_s, 1), changes, error, tuple(differs),
     )  # fmt: skip
 

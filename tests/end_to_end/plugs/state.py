@@ -17,21 +17,25 @@ section files
 find /etc /boot /usr /opt /srv /root /home /var/lib -xdev \( -type d -o -type l \) -printf '%y %m %u:%g %p %l\n'
 find /usr -xdev -type f -not -path '/usr/local/*' -not -path '/usr/share/keyrings/*' -printf '%y %m %u:%g %p %s\n'
 find /var/lib -xdev -type f -not -path '/var/lib/rigwright/*' -printf '%y %m %u:%g %p\n'
-find /etc /boot /opt /srv /root /home /usr/local /usr/share/keyrings /var/lib/dkms /var/lib/rigwright -xdev -type f -printf '%y %m %u:%g %p\n'
+find /etc /boot /opt /srv /root /home /usr/local /usr/share/keyrings /var/lib/dkms /var/lib/rigwright -xdev -type f \
+  -printf '%y %m %u:%g %p\n'
 section contents
-find /etc /boot /opt /srv /root /home /usr/local /usr/share/keyrings /usr/src /var/lib/dkms /var/lib/rigwright -xdev -type f -print0 |
-  xargs -0 sha256sum
+find /etc /boot /opt /srv /root /home /usr/local /usr/share/keyrings /usr/src /var/lib/dkms /var/lib/rigwright -xdev \
+  -type f -print0 | xargs -0 sha256sum
 find /usr/lib/modules /lib/modules -xdev -type f -name '*.ko*' -print0 2>/dev/null | xargs -0r sha256sum
 for list in files holds; do sort "/var/lib/rigwright/$list" 2>/dev/null | sed "s/^/$list: /"; done
 section units; systemctl list-unit-files --no-legend --plain | awk '{print $1, $2, $3}'
 section running
-systemctl list-units --no-legend --plain --type=service,timer,path,socket --state=active,failed,activating | awk '{print $1, $3}'
+systemctl list-units --no-legend --plain --type=service,timer,path,socket --state=active,failed,activating |
+  awk '{print $1, $3}'
 section boot; cat /proc/cmdline; grub-editenv list 2>/dev/null
 section driver; head -1 /proc/driver/nvidia/version 2>/dev/null; awk '{print $1}' /proc/modules | sort
 section limits
-nvidia-smi --query-gpu=index,persistence_mode,power.limit,clocks.applications.memory,clocks.applications.graphics --format=csv,noheader
+nvidia-smi --query-gpu=index,persistence_mode,power.limit,clocks.applications.memory,clocks.applications.graphics \
+  --format=csv,noheader
 nvidia-smi --query-compute-apps=pid,name --format=csv,noheader
-section left; ls -d /run/rigwright[-.]* /dev/shm/rigwright* /tmp/* 2>/dev/null | grep -v /tmp/systemd-private; ls /var/lib/rigwright/lease 2>/dev/null
+section left; ls -d /run/rigwright[-.]* /dev/shm/rigwright* /tmp/* 2>/dev/null | grep -v /tmp/systemd-private
+ls /var/lib/rigwright/lease 2>/dev/null
 ps -eo args | grep -E '/var/lib/rigwright/runs|/run/rigwright-|[a]pt-get|[d]pkg ' | grep -v grep
 :
 """
@@ -43,8 +47,8 @@ VOLATILE = {
     r"/etc/(ld\.so\.cache|rigwright-lab|machine-id)$|/etc/\.pwd\.lock$": "made by programs, or the lab's",
     r"/etc/(passwd|group|g?shadow)-$": "the copy before the last change",
     r"/(etc|var/lib)/apt/.*(lists|periodic|partial)|/var/lib/apt/extended_states$": "apt's cache; marks are compared",
-    r"/var/lib/dpkg/(lock|status|available|updates|triggers|tmp\.ci|diversions|statoverride|info)": "dpkg's own; packages are compared",
-    r"/var/lib/(systemd|dbus|private|logrotate|misc|ucf|sudo|dhcp|initramfs-tools|pam)(/|$)": "clocks, seeds and caches of the system",
+    r"/var/lib/dpkg/(lock|status|available|updates|triggers|tmp\.ci|diversions|statoverride|info)": "packages compared",
+    r"/var/lib/(systemd|dbus|private|logrotate|misc|ucf|sudo|dhcp|initramfs-tools|pam)(/|$)": "clocks, seeds, caches",
     r"/var/lib/dkms/.*/(log|build)(/|$)": "the log of a build, with its times",
     r"/boot/initrd\.img|/var/lib/dkms/.*\.tar": "archives with times; their presence is compared",
     r"__pycache__|\.pyc$|/usr/lib/modules/[^/]*/modules\.": "caches that programs make",

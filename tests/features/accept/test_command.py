@@ -26,7 +26,8 @@ def accepted(monkeypatch: pytest.MonkeyPatch, fp32: dict[int, float]) -> tuple[H
     """Returns the report on a machine with four GPUs, and the text; `fp32`: TFLOPS that the last stress measured, by
     GPU."""
     before = {
-        made.uuid(at): (Dated("2026-05-12T10:00:00+00:00", "r1", GpuFigures(made.uuid(at), "V100", 300.0, "535", "12.2", 600.0, {"fp32": rate}, {"fp32": 1500.0})),)
+        made.uuid(at): (Dated("2026-05-12T10:00:00+00:00", "r1", GpuFigures(made.uuid(at), "V100", 300.0, "535", "12.2",
+            600.0, {"fp32": rate}, {"fp32": 1500.0})),)
         for at, rate in fp32.items()
     }  # fmt: skip
     host = Host("servbadge", (), {})

@@ -22,7 +22,8 @@ Line = dict[str, Any]
 def header(gpus: int = 4, hz: float = 10, **changed: Any) -> Line:
     """Returns the first line of a journal of so many V100."""
     described = [
-        {"index": at, "bus_id": bus_id, "uuid": f"GPU-5a1c0000-000{at}", "name": "Tesla V100-SXM2-16GB", "limit_w": 300.0, "power": "instant"}
+        {"index": at, "bus_id": bus_id, "uuid": f"GPU-5a1c0000-000{at}", "name": "Tesla V100-SXM2-16GB",
+         "limit_w": 300.0, "power": "instant"}
         for at, bus_id in enumerate(BUS_IDS[:gpus])
     ]  # fmt: skip
     made = {
@@ -56,7 +57,10 @@ def volts(at_s: float, value: float) -> Line:
 def read(lines: Sequence[Line], first: Line | None = None) -> Recording:
     """Returns the recording that the fact makes of these lines."""
     body = "".join(json.dumps(line) + "\n" for line in [first or header(), *lines])
-    head = f"recording r\nboot {NEXT_BOOT}\nbooted 1795352702\nheader {json.dumps(first or header())}\nsize {len(body)}\nplain\n"
+    head = (
+        f"recording r\nboot {NEXT_BOOT}\nbooted 1795352702\nheader {json.dumps(first or header())}\n"
+        f"size {len(body)}\nplain\n"
+    )
     found = parsed(unfetched, Result(0, (head + body).encode()))
     assert isinstance(found, Recording), found
     return found

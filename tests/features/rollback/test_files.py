@@ -20,7 +20,10 @@ from rigwright.features.rollback.going_back import change_of, differing, obstacl
 from rigwright.operations import file
 from rigwright.operations._run_recording import KEPT_RUNS
 
-DPKG_QUERY = '#!/bin/sh\nprintf \'%s\\n\' "dkms	all	2.8.7	install	installed" "libc6	amd64	2.35	hold	installed"\n'
+DPKG_QUERY = (
+    "#!/bin/sh\nprintf '%s\\n' \"dkms	all	2.8.7	install	installed\" "
+    '"libc6	amd64	2.35	hold	installed"\n'
+)
 PLACES = "/var/lib/rigwright /var/lib/apt/extended_states /etc/ /usr/share/ /usr/local/ /boot/ /run/".split()
 
 

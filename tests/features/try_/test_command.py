@@ -136,7 +136,8 @@ def test_again_finds_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     tried = {"at": "2026-11-21T12:00:00Z", "conditions": {}, "passed": 1, "failures": {}, "transport": "", "rounds": {},
              "missing": {}, "wrong": {}}  # fmt: skip
     for number, passed in enumerate((1, 2)):
-        found = {"change": "", "note": "", "before": {**tried, "passed": passed}, "after": None, "before_run": "", "comparison": None,
+        found = {"change": "", "note": "", "before": {**tried, "passed": passed}, "after": None, "before_run": "",
+                 "comparison": None,
                  "failure": "", "decision": "", "why": "", "write": "", "write_to": ""}  # fmt: skip
         document = run_of(number, command="try", **{"try": found})
         document["hosts"] = {"frame": document["hosts"]["servbadge"]}

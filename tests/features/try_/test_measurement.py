@@ -20,7 +20,8 @@ VERSIONS = Versions("535.261.03", "12.2", "12.4", "2.21.5")
 def document(**of_pair: Any) -> Document:
     pair = Pair(0, 1, Grant(True, None, None), **of_pair)
     return Document(
-        1, True, "ok", "", 1.0, VERSIONS, {}, Counts(2, 2), (), (pair,), AllReduceResult(True, "ok"), (), None, (), (), (), ()
+        1, True, "ok", "", 1.0, VERSIONS, {}, Counts(2, 2), (), (pair,), AllReduceResult(True, "ok"), (), None, (), (),
+        (), ()
     )  # fmt: skip
 
 
@@ -43,7 +44,8 @@ def test_what_hangs_already_is_left_out_of_the_load() -> None:
 
 
 def load(*rounds: Round) -> Load:
-    return Load((), rounds, schema=1, outcome="ok", started="", seconds=1.0, versions=VERSIONS, libraries={}, errors=(), left_behind=())  # fmt: skip
+    return Load((), rounds, schema=1, outcome="ok", started="", seconds=1.0, versions=VERSIONS, libraries={}, errors=(),
+                left_behind=())  # fmt: skip
 
 
 def test_rounds_become_quantities() -> None:

@@ -93,10 +93,12 @@ def test_one_host_that_is_well() -> None:
 def test_findings_come_in_the_order_of_their_weight() -> None:
     document = a_document(code=2, servbadge=made.broken())
     found = parsed(document)
-    places = [found.text.index(f"{sign} {word} ") for sign, word in (("✗", "failed SXM2-1: 1 NVLink, expected"), ("?", "unknown SXM2-4:"), ("!", "warning SXM2-3:"), ("i", "PyTorch"))]  # fmt: skip
+    places = [found.text.index(f"{sign} {word} ") for sign, word in (("✗", "failed SXM2-1: 1 NVLink, expected"),
+        ("?", "unknown SXM2-4:"), ("!", "warning SXM2-3:"), ("i", "PyTorch"))]  # fmt: skip
     assert places == sorted(places)
     for words in ("Expected 2 NVLinks (by the rig)", "Cause a badly seated module", "Fix power off, reseat SXM2-2",
-                  "✗ Not fit for work: SXM2-1: 1 NVLink, expected 2 NVLinks", "1 passed", "✗ wrong data", "✗ hang"):  # fmt: skip
+                  "✗ Not fit for work: SXM2-1: 1 NVLink, expected 2 NVLinks", "1 passed", "✗ wrong data",
+                  "✗ hang"):  # fmt: skip
         assert words in found.text
 
 
@@ -113,7 +115,8 @@ def test_every_text_of_a_host_is_only_text() -> None:
 
     host = poisoned(host)
     error = {"where": HOSTILE, "found": HOSTILE, "expected": HOSTILE, "fix": HOSTILE}
-    change = {"step": HOSTILE, "action": "add", "subject": HOSTILE, "before": HOSTILE, "after": HOSTILE, "leads_to": HOSTILE, "done": True}  # fmt: skip
+    change = {"step": HOSTILE, "action": "add", "subject": HOSTILE, "before": HOSTILE, "after": HOSTILE,
+              "leads_to": HOSTILE, "done": True}  # fmt: skip
     step = {"name": HOSTILE, "status": "ok", "reason": HOSTILE, "notes": [HOSTILE]}
     host |= {"error": error, "changes": [change], "steps": [step], "simulated": HOSTILE}
     document = a_document(**{HOSTILE: host, "other": made.unreachable()})
@@ -146,7 +149,8 @@ def test_documents_of_several_runs_are_one_page() -> None:
         a_document(),
         a_document(x={"status": "failed", "error": None, "findings": []}),
         a_document(x=a_host(machine=a_machine(made.without_driver()), p2p=None)),
-        a_document(x=a_host(machine=a_machine(known((), ()), None), p2p={"pairs": [], "gpus": [], "outcome": "could not run"})),
+        a_document(x=a_host(machine=a_machine(known((), ()), None),
+                            p2p={"pairs": [], "gpus": [], "outcome": "could not run"})),
         a_document("accept", x=made.switched()),
         {**a_document(), "error": {"where": "--host", "found": "no host", "expected": "", "fix": ""}},
     ],
@@ -289,7 +293,8 @@ def test_figures(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("transport", "word"),
-    [("P2P/direct pointer", "P2P"), ("SHM", "SHM"), ("NET/Socket", "NET"), ("P2P/IPC + SHM", "P2P+SHM"), ("unknown: via x", "unknown"), ("", "")],
+    [("P2P/direct pointer", "P2P"), ("SHM", "SHM"), ("NET/Socket", "NET"), ("P2P/IPC + SHM", "P2P+SHM"),
+     ("unknown: via x", "unknown"), ("", "")],
 )  # fmt: skip
 def test_transports(transport: str, word: str) -> None:
     assert p2p_matrix.short(transport) == word
@@ -412,7 +417,8 @@ def test_a_card_in_words() -> None:
 def test_a_worn_card_in_words() -> None:
     worn = made.a_card(
         0, width=1, generation=1, generation_max=4, generation_host=3, replays=12, ecc=False, ecc_next_boot=True,
-        ecc_ever=Errors(None, 2), retired_double_bit=1, retirement_pending=True, remapped_uncorrected=3, remap_pending=True,
+        ecc_ever=Errors(None, 2), retired_double_bit=1, retirement_pending=True, remapped_uncorrected=3,
+        remap_pending=True,
         remap_failed=True, recovery_action="Drain P2P", unread=("gpu_temp: Unknown Error",), temperature_c=None,
     )  # fmt: skip
     drift = {"power": {"drift": True, "in_force": "300 W", "expected": "200 W"}}

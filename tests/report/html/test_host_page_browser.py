@@ -85,7 +85,10 @@ def test_paper_has_all_of_it_in_black_on_white(chromium: Chromium, file: Path) -
     chromium.visit(file, 720, "dark", "print")
     assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert chromium.value("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
-    hidden = "[...document.querySelectorAll('details > table, details > div')].filter(one => !one.checkVisibility({contentVisibilityAuto: true}))"
+    hidden = (
+        "[...document.querySelectorAll('details > table, details > div')].filter(one => "
+        "!one.checkVisibility({contentVisibilityAuto: true}))"
+    )
     assert chromium.value(f"{hidden}.length") == 0
     assert chromium.value(CONTRAST) == []
     assert chromium.value(HOLES) == []
@@ -96,8 +99,10 @@ def test_paper_has_all_of_it_in_black_on_white(chromium: Chromium, file: Path) -
 def test_what_is_hard_to_read_is_seen(chromium: Chromium, tmp_path: Path) -> None:
     bad = tmp_path / "bad.html"
     bad.write_text(
-        "<body style='background: white'><p class='wide' style='width: 2000px'>x</p><p class='pale' style='color: #eee'>y</p>"
-        "<p style='font-size: 5px'>s</p><div class='cards'><p style='width: 9px'>c</p></div><img src='gone.png'><script>console.log('z')</script>"
+        "<body style='background: white'><p class='wide' style='width: 2000px'>x</p><p class='pale' style='color: "
+        "#eee'>y</p>"
+        "<p style='font-size: 5px'>s</p><div class='cards'><p style='width: "
+        "9px'>c</p></div><img src='gone.png'><script>console.log('z')</script>"
     )
     found = chromium.hard_to_read(bad, 1200, "light")
     assert len(found) >= 5

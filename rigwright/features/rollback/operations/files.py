@@ -58,7 +58,8 @@ class _Work(Struct, frozen=True):
 
 _RESTART = """
 for unit; do
-  ! systemctl is-active -q -- "$unit" || systemctl restart -- "$unit" || echo "$unit did not start with its files of before"
+  ! systemctl is-active -q -- "$unit" || systemctl restart -- "$unit" ||
+    echo "$unit did not start with its files of before"
 done
 """
 """A unit that does not start, as one whose driver comes with the reboot that follows, is started again at the end."""
@@ -70,9 +71,11 @@ def _restart(*units: str) -> Callable[[str], Command]:
 
 _WORKS = (
     _Work("/etc/systemd/system/", "units", "systemctl daemon-reload", lambda _: command("systemctl", "daemon-reload")),
-    _Work("/etc/systemd/system.conf.d/", "limits of services", "systemctl daemon-reload", lambda _: command("systemctl", "daemon-reload")),
+    _Work("/etc/systemd/system.conf.d/", "limits of services", "systemctl daemon-reload",
+          lambda _: command("systemctl", "daemon-reload")),
     _Work("/etc/ld.so.conf.d/", "linker", "ldconfig", lambda _: command("ldconfig")),
-    _Work("/usr/local/lib/rigwright/", "programs", "units of rigwright", _restart(LIMITS_UNIT, GUARD_UNIT), restarts=True),
+    _Work("/usr/local/lib/rigwright/", "programs", "units of rigwright", _restart(LIMITS_UNIT, GUARD_UNIT),
+          restarts=True),
     _Work("/etc/rigwright/limits.json", "limits", LIMITS_UNIT, _restart(LIMITS_UNIT), restarts=True),
     _Work("/etc/rigwright/guard.json", "guard", GUARD_UNIT, _restart(GUARD_UNIT), restarts=True),
     _Work(

@@ -23,7 +23,8 @@ uuid=$1 kind=$2 low=$3 high=$4
 case $kind in graphics) set=-lgc free=-rgc;; *) set=-lmc free=-rmc;; esac
 if [ -n "$low" ]; then nvidia-smi -i "$uuid" "$set" "$low,$high"; else nvidia-smi -i "$uuid" "$free"; fi || exit 1
 {{ grep -v "^$uuid $kind " {LOCKED_FILE} 2>/dev/null
-  [ -z "$low" ] || echo "$uuid $kind $low $high $(cat /proc/sys/kernel/random/boot_id) $(stat -c %i /sys/module/nvidia 2>/dev/null || echo -) 0"
+  [ -z "$low" ] || echo "$uuid $kind $low $high $(cat /proc/sys/kernel/random/boot_id)" \\
+    "$(stat -c %i /sys/module/nvidia 2>/dev/null || echo -) 0"
 }} >{LOCKED_FILE}.new && mv {LOCKED_FILE}.new {LOCKED_FILE}
 """
 """Locks a clock or frees it, and writes it where the program of the limits writes it: no driver tells which clocks are
