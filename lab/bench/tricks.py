@@ -91,8 +91,8 @@ TRICKS: dict[str, Callable[[], None]] = {
 
 
 def compare(rounds: int, names: list[str]) -> int:
-    """Provisions a simulated host, and prints for each trick the cost of a run without changes, as a ratio to the run with
-    all of them. Returns the exit code."""
+    """Provisions a simulated host, and prints for each trick the cost of a run without changes, as a ratio to the run
+    with all of them. Returns the exit code."""
     from lab.bench import no_change
     from lab.bench.measured import Measured, in_turn, row
     from lab.cli import commands as lab
@@ -102,7 +102,11 @@ def compare(rounds: int, names: list[str]) -> int:
     try:
         no_change.prepare(host, host.commands())
         runs = {
-            name: Measured(name, (no_change.PYTHON, "-m", "lab.bench.tricks", "run", name, *host.commands()[1].argv[1:]), "Nothing to change")
+            name: Measured(
+                name,
+                (no_change.PYTHON, "-m", "lab.bench.tricks", "run", name, *host.commands()[1].argv[1:]),
+                "Nothing to change",
+            )
             for name in ("none", *names)
         }  # fmt: skip
         in_turn(list(runs.values()), 1)  # each makes what it keeps
