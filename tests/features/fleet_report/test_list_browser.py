@@ -62,8 +62,7 @@ def test_it_can_be_read(chromium: Chromium, file: Path, width: int, scheme: str)
     """With the details of one machine of each state; all others have the same form."""
     chromium.visit(file, width, scheme)
     chromium.value(
-        """for (const verdict of ['fail', 'warn', 'unknown', 'pass'])
-             document.querySelector(`.row[data-verdict=${verdict}]`).open = true"""
+        """for (const verdict of ['fail', 'warn', 'unknown', 'pass']) document.querySelector(`.row[data-verdict=${verdict}]`).open = true"""
     )
     until(chromium, "document.querySelectorAll('.row article').length === 4")
     assert chromium.value("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
@@ -89,11 +88,7 @@ def test_the_search_by_keyboard(page: Chromium) -> None:
 
 
 def test_filters_together_with_the_search(page: Chromium) -> None:
-    choose = (
-        "(() => { const one = [...document.querySelectorAll('select')].find(one => [...one.options].some(o => "
-        "o.text.startsWith('%s '))); one.value = [...one.options].find(o => o.text.startsWith('%s ')).value; "
-        "one.dispatchEvent(new Event('change')); })()"
-    )
+    choose = "(() => { const one = [...document.querySelectorAll('select')].find(one => [...one.options].some(o => o.text.startsWith('%s '))); one.value = [...one.options].find(o => o.text.startsWith('%s ')).value; one.dispatchEvent(new Event('change')); })()"
     page.value(choose % ("unreachable", "unreachable"))
     assert page.value(SHOWN) == 24
     page.ask("Runtime.evaluate", expression="document.getElementById('find').focus()")
@@ -105,8 +100,7 @@ def test_filters_together_with_the_search(page: Chromium) -> None:
 
 def test_the_machines_of_a_cause(page: Chromium) -> None:
     page.value(
-        "[...document.querySelectorAll('button[data-cause]')].find(one => "
-        "one.dataset.title.includes('C under load')).click()"
+        "[...document.querySelectorAll('button[data-cause]')].find(one => one.dataset.title.includes('C under load')).click()"
     )
     assert page.value(SHOWN) == 31
     assert page.value(FOCUS) == "count"
@@ -124,21 +118,18 @@ def test_the_details_of_a_machine_are_unpacked_when_they_are_opened(page: Chromi
 
 def test_a_link_opens_the_row_also_if_it_is_filtered_out(page: Chromium) -> None:
     page.value(
-        "document.getElementById('find').value = 'nothing'; "
-        "document.getElementById('find').dispatchEvent(new Event('input'))"
+        "document.getElementById('find').value = 'nothing'; document.getElementById('find').dispatchEvent(new Event('input'))"
     )
     page.value("location.hash = '#' + document.querySelectorAll('.row')[3].id")
     until(
         page,
-        "document.querySelectorAll('.row')[3].checkVisibility() && "
-        "document.querySelectorAll('.row')[3].querySelector('article') !== null",
+        "document.querySelectorAll('.row')[3].checkVisibility() && document.querySelectorAll('.row')[3].querySelector('article') !== null",
     )
 
 
 def test_the_map_has_a_square_for_each_gpu(page: Chromium) -> None:
     assert page.value("document.querySelectorAll('.minis a').length") == 120
-    gpus = "JSON.parse(document.getElementById('data').textContent).gpus.join(' ').split(' ').filter(Boolean)"
-    assert page.value("document.querySelectorAll('.minis i').length") == page.value(f"{gpus}.length")
+    assert page.value("document.querySelectorAll('.minis i').length") == page.value("JSON.parse(document.getElementById('data').textContent).gpus.join(' ').split(' ').filter(Boolean).length")  # fmt: skip
     heat = "[...document.querySelectorAll('.minis i')].map(one => one.style.getPropertyValue('--heat')).join()"
     before = page.value(heat)
     page.value("document.getElementById('show-power').click()")

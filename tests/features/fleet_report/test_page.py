@@ -48,10 +48,8 @@ def views(document: dict[str, Any]) -> list[HostView]:
 def test_forty_machines() -> None:
     found = parsed(made.a_fleet(40))
     assert "40 machines: 33 as expected, 2 unreachable, 1 with a lost GPU, 3 drifting, 1 with warnings" in found.text
-    for words in ("86 °C node-06 SXM2-1", "181 of 182 1 does not answer",
-                  "15 of 16 GPUs of this model in v100 have the expected value", "GPU is lost",
-                  "since the last report", "driver 535", "ended 144 days ago", "18 machines",
-                  "kernel : 5.15.0-130-generic → 6.8.0-71-generic",
+    for words in ("86 °C node-06 SXM2-1", "181 of 182 1 does not answer", "15 of 16 GPUs of this model in v100 have the expected value", "GPU is lost",
+                  "since the last report", "driver 535", "ended 144 days ago", "18 machines", "kernel : 5.15.0-130-generic → 6.8.0-71-generic",
                   "All of node-40"):  # fmt: skip
         assert words in found.text, words
     assert found.text.count("Last answered") == 2
@@ -121,8 +119,7 @@ def test_a_lost_gpu_is_one_problem_after_hosts_that_do_not_answer() -> None:
 
 def test_a_value_that_differs_from_the_past_and_the_peers_stands_once() -> None:
     was = finding("fail", "kernel", check="fleet.past", seen="6.8.0-71", expected="6.8.0-60", source="past")
-    peers = finding("fail", "kernel", check="fleet.peers", seen="6.8.0-71", expected="5.15.0-130",
-                    cause="7 of 9 have it", source="peers")  # fmt: skip
+    peers = finding("fail", "kernel", check="fleet.peers", seen="6.8.0-71", expected="5.15.0-130", cause="7 of 9 have it", source="peers")  # fmt: skip
     text = parsed(made.a_document(a=made.a_node(3, findings=[was, peers]))).text
     assert "Not as configured: kernel: 6.8.0-71, expected 6.8.0-60 (past), 5.15.0-130 (peers) " in text
     text = parsed(made.a_document(a=made.a_node(3, findings=[was, {**peers, "expected": "6.8.0-60"}]))).text
@@ -137,14 +134,11 @@ def test_what_follows_from_a_lost_gpu_is_no_problem_of_its_own() -> None:
     host["findings"] = [
         finding("fail", f"SXM2-3 {gpu['bus_id']}", check="gpu.answering", symptom="gpu.off_bus", **lost),
         finding("unknown", "Limits in force", check="plan", seen="the GPU cannot be reached", cause=lost["cause"]),
-        finding("fail", f"{gpu['bus_id']} GPU-0b5a32cc", check="fleet.gpus", seen="missing",
-                cause="it fell off the bus, or was removed"),
-        finding("fail", "0000:99:00.0 GPU-11111111", check="fleet.gpus", seen="missing",
-                cause="it fell off the bus, or was removed"),
+        finding("fail", f"{gpu['bus_id']} GPU-0b5a32cc", check="fleet.gpus", seen="missing", cause="it fell off the bus, or was removed"),
+        finding("fail", "0000:99:00.0 GPU-11111111", check="fleet.gpus", seen="missing", cause="it fell off the bus, or was removed"),
     ]  # fmt: skip
     document = made.a_document(a=host, b=made.a_node(6))
-    assert [(one.check, one.title) for one in fleet_attention.problems(views(document))] == [("hardware", "GPU lost"),
-        ("GPUs", "GPU missing")]  # fmt: skip
+    assert [(one.check, one.title) for one in fleet_attention.problems(views(document))] == [("hardware", "GPU lost"), ("GPUs", "GPU missing")]  # fmt: skip
     assert "Fix sudo poweroff reseat it" in parsed(document).text
 
 

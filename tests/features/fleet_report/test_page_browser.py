@@ -23,10 +23,7 @@ UNNAMED = """
   one.getAttribute('aria-label') || one.getAttribute('aria-labelledby') || one.textContent.trim()
   || one.closest('label')?.textContent.trim())).map(one => one.outerHTML.slice(0, 80))
 """
-CHOSEN = (
-    "[...document.querySelectorAll('.cell .of')].filter(one => one.checkVisibility()).map("
-    "one => one.className.split(' ')[1])"
-)
+CHOSEN = "[...document.querySelectorAll('.cell .of')].filter(one => one.checkVisibility()).map(one => one.className.split(' ')[1])"
 
 
 def _worst() -> dict[str, Any]:
@@ -97,8 +94,7 @@ def test_hotter_is_warmer_in_colour(chromium: Chromium, tmp_path: Path) -> None:
     page.write_text(fleet_page.page(made.a_document(a=host)), encoding="utf-8")
     chromium.visit(page, 1440, "light")
     red = """(() => { const c = document.createElement('canvas').getContext('2d');
-      return [...document.querySelectorAll('.cell .temperature')].map(one => {
-        c.fillStyle = getComputedStyle(one).backgroundColor;
+      return [...document.querySelectorAll('.cell .temperature')].map(one => { c.fillStyle = getComputedStyle(one).backgroundColor;
         c.fillRect(0, 0, 1, 1); const p = c.getImageData(0, 0, 1, 1).data; return p[0] - p[2]; }); })()"""
     found = chromium.value(red)
     assert len(found) == 4
@@ -128,8 +124,7 @@ def test_machines_with_long_names_can_be_told_apart(chromium: Chromium, folder: 
     """The end of a name is shown in the map, where there is no room for all of it."""
     chromium.visit(folder / "twelve.html", 360, "light")
     ends = chromium.value(
-        "[...document.querySelectorAll('.rack .tail')].filter(one => one.scrollWidth <= one.clientWidth + 1).map("
-        "one => one.textContent)"
+        "[...document.querySelectorAll('.rack .tail')].filter(one => one.scrollWidth <= one.clientWidth + 1).map(one => one.textContent)"
     )
     assert len(set(ends)) == 10
 
