@@ -69,7 +69,7 @@ def _together(commands: tuple[Command, ...], environment: tuple[tuple[str, str],
                 groups.append(start)
             else:
                 waits.append(f"case $miss in {'|'.join(f'*_{number}_*' for number in own)}) {start};; esac")
-    kept = _find_kept(cached, commands) if cached else ["old="]
+    kept = _find_kept(cached, commands) if cached else []
     lines += [*groups, *kept, *waits, "wait; new="]
     return "\n".join([*lines, *_frames(len(commands), _NONCE, _CODE), *([_KEEP] if cached else []), *_END])
 
@@ -104,9 +104,9 @@ exit code last. Files older than a week are deleted. `_zNUMBER` is 1 if exit cod
 
 
 def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]:
-    """Shell text that sets `_cNUMBER` to the code and name of each kept answer, and `old` to its files.
+    """Shell text that sets `_cNUMBER` to the code and name of each kept answer.
 
-    The files are linked to this folder, so that they stay if the answer is deleted meanwhile; if that fails, no kept
+    Its files are linked to this folder, so that they stay if the answer is deleted meanwhile; if that fails, no kept
     answer is used. `miss`: the numbers of the other commands; `_nNUMBER`: the names for their answers, or `-`.
     """
     keys = {key: f"_k{at}" for at, key in enumerate(dict.fromkeys(commands[number].cache_key for number in numbers))}
@@ -122,14 +122,14 @@ def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]
         f"{' '.join(f'{name}=' for name in keys.values())}",
         'while read -r sum name; do [ ! -s "$name" ] || eval $name=$sum; done <keys',
         f"[ -O {CACHE} ] && kept=y || kept=",
-        "found() { old= from= miss=_",
+        "found() { from= miss=_",
     ]
     for number in numbers:
         key = keys[commands[number].cache_key]
         lines += [
             f"name=${{{key}:+{_checksum(commands[number])}-${key}}}; _c{number}=",
             f'if [ "$kept" ] && [ "$name" ] && [ -e {CACHE}/$name.c ] && read -r c <{CACHE}/$name.c; then',
-            f'_c{number}=$c@$name old="$old $name.o $name.e" from="$from {CACHE}/$name.o {CACHE}/$name.e"',
+            f'_c{number}=$c@$name from="$from {CACHE}/$name.o {CACHE}/$name.e"',
             f"else miss=${{miss}}{number}_; export _n{number}=${{name:--}}; fi",
         ]
         if commands[number].argv[0] == "dpkg-query":  # it says so of a package that is not known
@@ -173,7 +173,7 @@ def in_order(commands: Sequence[Command], nonce: str, environment: Mapping[str, 
         lines.append(f"c=$?; echo $c >{number}.c; : >{number}.r; [ $c = 0 ] || break")
     lines.append("break; done")
     known = "c=-1; [ -e $i.r ] || rm -f $i.o $i.e $i.c; [ -s $i.c ] && read c <$i.c"
-    return "\n".join([*lines, "old=", *_frames(len(commands), nonce, known), *_END])
+    return "\n".join([*lines, *_frames(len(commands), nonce, known), *_END])
 
 
 def _opening(environment: Mapping[str, str]) -> str:
@@ -205,7 +205,7 @@ _END = ("exit; }", "")
 def _frames(count: int, nonce: str, known: str) -> list[str]:
     """Shell text that prints the answers. `known`: shell text that sets `c` to the exit code of command `i` and deletes
     an incomplete answer."""
-    numbers, files = " ".join(map(str, range(count))), "*.o *.e $old 2>/dev/null"
+    numbers, files = " ".join(map(str, range(count))), "*.o *.e 2>/dev/null"
     return [
         f"{{ printf %{LEFT_BYTES}s '' >room; }} 2>/dev/null || {{ {_no_room('${d%/*}')}; exit; }}",
         f'set --; for i in {numbers}; do {known}; set -- "$@" "$c"; done',

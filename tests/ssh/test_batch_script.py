@@ -354,6 +354,14 @@ def test_each_command_has_its_own_kept_answer(kept: Kept) -> None:
     assert len(list(kept.answers.glob("*.c"))) == 3
 
 
+def test_a_batch_in_which_every_answer_is_kept(kept: Kept) -> None:
+    """A kept answer is named and printed once, so that the header keeps within its limit also with the longest names."""
+    commands = [kept.command(f"echo {number}", key="echo constant") for number in range(40)]
+    expected = [Result(0, f"one{number}\n".encode()) for number in range(40)]
+    assert [kept.ask(*commands) for _ in range(3)] == [expected] * 3
+    assert kept.times == 40
+
+
 def test_dpkg_query_answers_also_with_exit_code_1(kept: Kept) -> None:
     words = ("dpkg-query", "-W", "-f", "${Package}\n", "--", "bash", "no-such-package")
     first, second = (kept.ask(command(*words, cache_key="echo constant"))[0] for _ in range(2))
