@@ -11,9 +11,15 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+RTT_MS = 50
 
 
 def _replace(owner: object, name: str, value: object) -> None:
@@ -92,9 +98,39 @@ TRICKS: dict[str, Callable[[], None]] = {
 """What turns each trick off. `none` is the run with all of them."""
 
 
+@contextmanager
+def _far_inventory(folder: Path, rtt_ms: float) -> Iterator[str]:
+    """Yields an inventory in which a round trip to the host takes `rtt_ms` milliseconds."""
+    import yaml
+
+    from lab.base.paths import INVENTORY, KNOWN_HOSTS
+    from lab.bench import no_change
+    from lab.host import disk
+
+    address = str(next(host.address for host in disk.known() if host.name == no_change.NOW.host))
+    argv = [sys.executable, "-m", "lab.bench.delay", str(rtt_ms), f"{address}:22"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as proxy:
+        assert proxy.stdout
+        port = int(proxy.stdout.readline())
+        lines = [line.split(None, 1) for line in KNOWN_HOSTS.read_text().splitlines()]
+        known = "".join(f"[127.0.0.1]:{port} {key}\n" for names, key in lines if address in names.split(","))
+        (folder / "known_hosts").write_text(known)
+        shutil.copytree(INVENTORY, folder / "inventory")
+        hosts = folder / "inventory" / "hosts.yml"
+        groups = yaml.safe_load(hosts.read_text())
+        way = {"ansible_host": "127.0.0.1", "ansible_port": port, "ssh_known_hosts": str(folder / "known_hosts")}
+        groups["all"]["children"]["gpu"]["hosts"][no_change.NOW.host].update(way)
+        hosts.write_text(yaml.safe_dump(groups))
+        try:
+            yield str(folder / "inventory")
+        finally:
+            proxy.communicate("")
+
+
 def compare(rounds: int, names: list[str]) -> int:
     """Provisions a simulated host, and prints for each trick the cost of a run without changes, as a ratio to the run
-    with all of them. Returns the exit code."""
+    with all of them, near and with a round trip of RTT_MS. Returns the exit code."""
+    from lab.base.paths import INVENTORY
     from lab.bench import no_change
     from lab.bench.measured import Measured, in_turn, row
     from lab.cli import commands as lab
@@ -102,29 +138,29 @@ def compare(rounds: int, names: list[str]) -> int:
     host = no_change.NOW
     lab.up(name=host.host, rig=no_change.RIG, say=print)
     try:
-        with tempfile.TemporaryDirectory(prefix="rigwright-bench-") as folder:
-            os.chmod(folder, 0o777)
+        with tempfile.TemporaryDirectory(prefix="rigwright-bench-") as made:
+            os.chmod(made, 0o777)
             no_change.prepare(host, host.commands())
-            words = host.commands()[1].argv[1:]
-            runs = {
-                name: Measured(
-                    name, (no_change.PYTHON, "-m", "lab.bench.tricks", "run", name, *words), "Nothing to change",
-                    {"XDG_STATE_HOME": f"{folder}/{name}"},
-                )
-                for name in ("none", *names)
-            }  # fmt: skip
-            in_turn(list(runs.values()), 3)  # each makes what it keeps; the third run reads ahead all that it needs
-            for run in runs.values():
-                run.wall_s.clear()
-                run.cpu_s.clear()
-            in_turn(list(runs.values()), rounds)
+            with _far_inventory(Path(made), RTT_MS) as far:
+                runs = {}
+                for where, inventory in (("", str(INVENTORY)), (f", {RTT_MS} ms away", far)):
+                    words = ("provision", "--yes", "--host", host.host, "--inventory", inventory)
+                    for name in ("none", *names):
+                        argv = (no_change.PYTHON, "-m", "lab.bench.tricks", "run", name, *words)
+                        state = {"XDG_STATE_HOME": f"{made}/{name}{where}"}
+                        runs[name, where] = Measured(name + where, argv, "Nothing to change", state)
+                in_turn(list(runs.values()), 3)  # the third run of each reads ahead all that it needs
+                for run in runs.values():
+                    run.wall_s.clear()
+                    run.cpu_s.clear()
+                in_turn(list(runs.values()), rounds)
     finally:
         lab.down(name=host.host, say=print)
-    whole = runs["none"]
     print(row("provision.yml without", "seconds", "x all tricks", "CPU s", "x all"))
-    for name, run in runs.items():
+    for (_, where), run in runs.items():
+        whole = runs["none", where]
         wall, cpu = run.median_s / whole.median_s, run.median_cpu_s / whole.median_cpu_s
-        print(row(name, f"{run.median_s:.3f}", f"{wall:.2f}", f"{run.median_cpu_s:.3f}", f"{cpu:.2f}"))
+        print(row(run.name, f"{run.median_s:.3f}", f"{wall:.2f}", f"{run.median_cpu_s:.3f}", f"{cpu:.2f}"))
     return 0
 
 

@@ -355,7 +355,7 @@ def test_each_command_has_its_own_kept_answer(kept: Kept) -> None:
 
 
 def test_a_batch_in_which_every_answer_is_kept(kept: Kept) -> None:
-    """A kept answer is named and printed once, so that the header keeps within its limit also with the longest names."""
+    """A kept answer is named and printed once, so the header keeps within its limit also with the longest names."""
     commands = [kept.command(f"echo {number}", key="echo constant") for number in range(40)]
     expected = [Result(0, f"one{number}\n".encode()) for number in range(40)]
     assert [kept.ask(*commands) for _ in range(3)] == [expected] * 3
