@@ -101,10 +101,10 @@ BUSY = (
     "tests/test_properties.py",
     "tests/security/test_lock_audit.py",
     "tests/cli/test_bad_input.py",
-    "tests/engine/test_pasted_text.py",
+    "tests/features/explain/test_pasted_text.py",
     "tests/security/test_downloads.py",
     "tests/security/test_attack_07_signals.py",
-    "tests/catalogue/test_explain.py",
+    "tests/features/explain/test_topics.py",
 )
 """Files that boot no host and take the most processor time: the other workers run them while the first host's images
 are made."""

@@ -10,7 +10,7 @@ import pytest
 from rigwright.features.stress import earlier_figures
 from rigwright.history import History, differences
 from tests.features.fleet_report.test_command import a_host
-from tests.fleet.test_measured_before import kept
+from tests.features.stress.test_measured_before import kept
 from tests.history.test_history import run_of
 
 
