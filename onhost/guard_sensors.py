@@ -36,7 +36,7 @@ class GpuReader:
         self.lowered, self.killed = [], False
 
     def take(self, now):
-        """A new sample of each GPU; None when there is none; "hung" while the driver does not answer."""
+        """Returns a new sample of each GPU, None if no GPU sent one, or "hung" while the driver does not answer."""
         if self.process is None:
             if not os.path.isdir(ROOT + "/sys/module/nvidia"):  # no process is started for a driver that is not there
                 self.gpus, self.why, self.ended_at = [], "the driver is not loaded", None

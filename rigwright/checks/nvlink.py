@@ -136,7 +136,7 @@ def _of_pairs(gpus: Sequence[_Gpu], wanted: Mapping[frozenset[str], int], by_rig
 
 def _of_gpus(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Iterator[Finding]:
     """The findings if it is not known which GPUs a link connects: one per GPU with NVSwitches, otherwise one for
-    all. Without a rig all links must be up, unless none is."""
+    all. Without a rig, a GPU with a link up must have all its links up."""
     least_up = {
         gpu.bus_id: (len(gpu.links) if gpu.up and whole else 0) if gpu.most is None else gpu.most for gpu in gpus
     }

@@ -36,8 +36,8 @@ class Command(Task[Any]):
         return inspect.Signature([each.replace(default=None) if each.name in typed else each for each in parameters])
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """The flags for Invoke's parser. After `COMMAND --help` none is positional, or the parser takes `--help` as its
-        value."""
+        """The flags for Invoke's parser. After `COMMAND --help` no flag is positional: the parser would
+        take `--help` for its value."""
         fields = self.options.fields()
         self.optional = tuple(field.name for field in fields if field.metadata["without_value"])
         self.help = {field.name: field.metadata["help"] for field in fields}

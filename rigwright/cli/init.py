@@ -504,7 +504,7 @@ def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
         for number, rig in enumerate(rigs, 1):
             if answer in (str(number), rig.key.casefold()):
                 return rig
-        console.print(f"{as_is(visible(answer[:80]))} is none of 1 to {len(rigs)}; {as_is(', '.join(keys))}")
+        console.print(f"{as_is(visible(answer[:80]))} is not a number from 1 to {len(rigs)}; {as_is(', '.join(keys))}")
 
 
 def _supply_w(options: InitOptions) -> int:

@@ -176,7 +176,7 @@ def _show_resumed(rolling: Rolling, text: Any) -> None:
     if not rolling.going_on:
         return
     state = rolling.state
-    done = f"{len(state.hosts) - len(state.left)} of {count(len(state.hosts), 'host')} done"
+    done = f"{len(state.hosts) - len(state.pending)} of {count(len(state.hosts), 'host')} done"
     text.line(f"Going on with the rollout of run [bold]{state.run}[/]: {done}")
     given = "".join(f", {name} {value}" for name, value in (("--host", state.host), ("--tags", state.tags)) if value)
     text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{given}")
@@ -189,10 +189,10 @@ def _show_end(rolling: Rolling, jobs: Sequence[HostJob], failed: Sequence[str], 
     from rigwright.report.labels import as_is
 
     state = rolling.state
-    if not state.left:
+    if not state.pending:
         text.line(f"\n[bold green]Rollout done[/]: {count(len(state.hosts), 'host')}.")
         return
-    left = [job.host.name for job in jobs if job.host.name in {*state.left} - {*failed}]
+    left = [job.host.name for job in jobs if job.host.name in {*state.pending} - {*failed}]
     bad = f"{len(failed)} of {count(len(state.hosts), 'host')} failed ({host_ranges.folded(failed)})"
     if rolling.stopped:
         rolling.stopped = f"{bad}, {rolling.stopped}"

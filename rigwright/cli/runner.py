@@ -377,7 +377,7 @@ def with_hint(error: RigwrightError, host: Host, lab: Path) -> RigwrightError:
     with suppress(ValueError):  # the address is a name
         if any(ipaddress.ip_address(host.address) in ipaddress.ip_network(net) for net in _EXAMPLES):
             example = f"{host.address} is an address for examples ({host.where})"
-            error.fix = f"{example}; invoke init describes a machine of yours; delete that host if it is none"
+            error.fix = f"{example}; invoke init describes a machine of yours; delete the example from the inventory"
     in_lab = inventory.read(lab).hosts.get(host.name) if (lab / "hosts.yml").is_file() else None
     if in_lab is not None and in_lab.address != host.address:
         hint = f"the lab has a host of that name: add --inventory {short(lab)}"

@@ -55,7 +55,7 @@ class Rollout(Struct, frozen=True):
     runs: tuple[str, ...] = ()
 
     @property
-    def left(self) -> tuple[str, ...]:
+    def pending(self) -> tuple[str, ...]:
         """The hosts that are not done."""
         return tuple(name for name in self.hosts if name not in self.done)
 

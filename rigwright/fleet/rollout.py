@@ -74,7 +74,7 @@ class Rolling(Struct):
             "reboots": self.state.reboots,
             "goes_on_with": self.state.run if self.going_on else "",
             "stopped": self.stopped,
-            "left": list(self.state.left),
+            "left": list(self.state.pending),
         }
 
 
@@ -165,7 +165,7 @@ class _Record:
     def close(self) -> None:
         """Writes the remaining entries, and that this process has left the rollout; deletes a finished rollout."""
         state = self._rolling.state
-        self._write(partial(journal.leave if state.left else journal.end, state.run), now=True)
+        self._write(partial(journal.leave if state.pending else journal.end, state.run), now=True)
 
     def _write(self, write: Callable[[], None], now: bool = False) -> None:
         self._unwritten.append(write)

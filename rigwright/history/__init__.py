@@ -297,7 +297,7 @@ class History:
             " WHERE run = ? AND host = ?", run, host,
         )  # fmt: skip
         if not isinstance(json.loads(made["error"] or "null"), (dict, type(None))):
-            raise ValueError("an error that is none")
+            raise ValueError("the error of a run is no JSON object")
         made["seconds"], made["steps_planned"] = float(made["seconds"]), int(made["steps_planned"])
         made["error"], made["rebooted"] = json.loads(made["error"] or "null"), bool(made["rebooted"])
         of = "WHERE run = ? AND host = ? ORDER BY position"

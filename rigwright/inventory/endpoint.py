@@ -85,7 +85,7 @@ def checked_port(value: Any, variable: str, where: str) -> int:
 
 
 def checked_path(value: Any, variable: str, where: str) -> str:
-    """The path of a file on this machine. Raises InputError for a value that is none."""
+    """The path of a file on this machine. Raises InputError for a value that is no path."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= 4096:
         raise _wrong(value, variable, where, "the path of a file, in one line")
     return value

@@ -81,8 +81,10 @@ def host(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     try:
         python = ssh(NAME, "python3 -c 'import sys; print(*sys.version_info[:2])'").stdout.split()
         if python != [str(part) for part in sys.version_info[:2]]:
-            pytest.skip(
-                f"the host has Python {'.'.join(python)}, and the libraries of this checkout are for another one"
+            version = ".".join(python)
+            pytest.fail(
+                f"the host has Python {version}, and the libraries of .venv are for another one: "
+                f"rm -r .venv; PYTHON=python{version} scripts/setup --test"
             )
         _send(_checkout())
         done = ssh(NAME, f"{INVOKE} init --local", 120)

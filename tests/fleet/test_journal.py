@@ -50,7 +50,7 @@ def test_what_is_written_is_read(file: Path) -> None:
     journal.ended("r1", "gpu01", "aa", done=True)
     journal.ended("r1", "gpu02", "bb", done=False)
     found = journal.stopped()
-    assert (found.done, found.begun, found.left) == ({"gpu01": "aa"}, ("gpu03",), ("gpu02", "gpu03", "gpu04"))
+    assert (found.done, found.begun, found.pending) == ({"gpu01": "aa"}, ("gpu03",), ("gpu02", "gpu03", "gpu04"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     journal.end("r1")
     with pytest.raises(UsageError, match="no rollout was stopped"):

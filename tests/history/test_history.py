@@ -300,7 +300,7 @@ DAMAGE = {
     "a time without end": "UPDATE run SET started = 9e999",
     "a fact at no time": "UPDATE seen SET first_seen = 'x'",
     "a fact too late": "UPDATE seen SET first_seen = 1e18, last_seen = 1e18",
-    "an error that is none": "UPDATE outcome SET error = '{{'",
+    "the error of a run is no JSON object": "UPDATE outcome SET error = '{{'",
     "an error that is a list": "UPDATE outcome SET error = '[1]'",
     "seconds that are none": "UPDATE outcome SET seconds = 'abc'",
     "a name that is bytes": "UPDATE outcome SET name = x'00ff'",

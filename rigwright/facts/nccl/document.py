@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -50,6 +50,17 @@ class MeasurementDocument(Struct, frozen=True, kw_only=True):
     libraries: dict[str, str]
     errors: tuple[Mistake, ...]
     left_behind: tuple[int, ...]
+
+
+BELOW = 1e9
+"""No speed and no reading of a sensor reaches this number, in the units of the documents."""
+
+
+def require_readings(values: Iterable[float | None]) -> None:
+    """Raises ValueError for a value that cannot be a speed or a reading of a sensor; None: not measured."""
+    for value in values:
+        if value is not None and not 0 <= value < BELOW:
+            raise ValueError(f"{value:g} is no speed and no reading of a sensor: expected 0 or more, below {BELOW:g}")
 
 
 def left_document(result: Result, not_run: str, empty: str) -> str:

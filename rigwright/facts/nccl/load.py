@@ -6,7 +6,13 @@ from msgspec import Struct
 
 from rigwright.core.command import Result
 from rigwright.facts import Fact
-from rigwright.facts.nccl.document import READ_DOCUMENT, MeasurementDocument, left_document, read_document
+from rigwright.facts.nccl.document import (
+    READ_DOCUMENT,
+    MeasurementDocument,
+    left_document,
+    read_document,
+    require_readings,
+)
 
 
 class LoadedGpu(Struct, frozen=True):
@@ -69,8 +75,7 @@ def _measured(result: Result) -> Load:
         values = [*(each.tflops or ()), *(pair.gb_s for pair in each.copies or ()), each.all_reduce_gb_s]
         for sensor in each.sensors or ():
             values += [sensor.clock_mhz, sensor.power_w, sensor.temperature_c]
-        if any(value is not None and not 0 <= value < 1e9 for value in values):
-            raise ValueError("a speed that is none")
+        require_readings(values)
     return load
 
 

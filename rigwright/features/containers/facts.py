@@ -2,7 +2,7 @@
 the GPUs.
 
 An engine reads every specification in /etc/cdi and /var/run/cdi; one in /var/run/cdi precedes one in /etc/cdi, and a
-device that two files of one folder define is none (CDI specification, and its Go library that podman and docker use).
+device that two files of one folder define does not exist (CDI specification and its Go library in podman and docker).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The inventory variable `guard` as types: thresholds, steps, and who is told. onhost/guard.py does what it says on the
-host."""
+"""The inventory variable `guard` as types: thresholds, steps, and who is notified. onhost/guard.py acts on the host."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ class Turns(Struct, frozen=True):
 
 
 class Notify(Struct, frozen=True):
-    """Who is told. `command`: a program on the host; `webhook`: an address that gets a POST, always treated as a
+    """Who is notified. `command`: a program on the host; `webhook`: an address that gets a POST, always treated as a
     secret; `mail`: a recipient for the host's own sendmail."""
 
     command: AbsolutePath | None = None

@@ -6,7 +6,14 @@ from msgspec import Struct
 
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact
-from rigwright.facts.nccl.document import FOLDER, READ_DOCUMENT, MeasurementDocument, left_document, read_document
+from rigwright.facts.nccl.document import (
+    FOLDER,
+    READ_DOCUMENT,
+    MeasurementDocument,
+    left_document,
+    read_document,
+    require_readings,
+)
 from rigwright.facts.nccl.load import MOST_ERRORS, LoadedGpu, Sensors
 
 MOST_POINTS = 32
@@ -52,8 +59,7 @@ def _read_swept(result: Result) -> SweepDocument:
         if len(point.tflops) != gpus or (point.sensors is not None and len(sensors) != gpus):
             raise ValueError(f"point {point.number} has not a value for each GPU")
         readings = [value for gpu in sensors for value in (gpu.clock_mhz, gpu.power_w, gpu.temperature_c)]
-        if any(value is not None and not 0 <= value < 1e9 for value in (*point.tflops, *readings)):
-            raise ValueError("a speed or a reading that is none")
+        require_readings((*point.tflops, *readings))
     return document
 
 

@@ -39,7 +39,7 @@ def announce(console: Console, host: str, planned: SweepPlan) -> None:
     if sweep.ends is not None:
         end = as_is(f"{in_words(sweep.ends.limits, sweep.unit)} is beyond them: {sweep.ends.why}")
         beyond = any(point.verdict == "does not fit" for point in sweep.points)
-        style, more = ("bold red", "; measured all the same") if beyond else ("yellow", "")
+        style, more = ("bold red", "; measured nevertheless") if beyond else ("yellow", "")
         hanging(console, f"  [{style}]![/] {end}{more}")
     for note in planned.notes:
         hanging(console, f"  [yellow]![/] {as_is(note)}")

@@ -339,7 +339,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _object(line: str) -> dict[str, Any] | None:
-    """The JSON object of a line; None for a line that is none, or too long."""
+    """The JSON object of a line; None if the line is no JSON object or too long."""
     if len(line) > 4 * LONGEST_LINE:
         return None
     try:
@@ -385,8 +385,8 @@ _RANGES = ((0, 1e5), (0, 1e5), (0, 1e5), (-100, 1000), (-100, 1000))
 
 
 class Lines:
-    """The lines of a journal, one after the other, as a recorder writes them. `header`: the first one; raises
-    ValueError if it is none."""
+    """The lines of a journal, one after the other, as a recorder writes them. `header`: the first line; raises
+    ValueError if it is no JSON object."""
 
     def __init__(self, header: str) -> None:
         given = _object(header)
@@ -431,7 +431,7 @@ class Lines:
         )
 
     def add(self, line: str) -> None:
-        """Takes a line; one that is none counts as damaged."""
+        """Takes a line; a line that is no JSON object counts as damaged."""
         given = _object(line)
         if given is None:
             self.damaged += 1

@@ -34,7 +34,7 @@ from rigwright.operations.grub import update_grub
 from rigwright.operations.reboot import reboot_change, sessions_lost
 
 MOST_NAMED = 20
-"""Files that stay, by name; of the others the number is told."""
+"""This number of files that stay is named; the others are counted."""
 RULES = ("/etc/apt/", "/usr/share/keyrings/")
 """Where the files are that decide what apt installs. They go back before the packages."""
 
