@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright import catalogue
 from rigwright.catalogue.symptoms import Cause, literal
@@ -20,7 +21,7 @@ _XID_LINE = lazy_re.compile(r"(?<![A-Za-z])Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\
 
 
 class Hit(Struct, frozen=True):
-    """Where something was first found: the number of its line, the line, and how often (symptoms: 1)."""
+    """The number and the text of the first line with a symptom or Xid, and the number of lines (symptoms: 1)."""
 
     line: int
     text: str
@@ -36,10 +37,10 @@ class _Pattern(Struct, frozen=True):
 
 
 class LogSearch:
-    """The symptoms and Xids that were found so far, in the order in which they were found.
+    """The symptoms and Xids so far, in the order in which they were found.
 
-    `symptoms`: by key; only the first match of each. `causes`: those of the possible causes that the log shows. `xids`:
-    by bus id and code; SXids of NVSwitches are left out.
+    `symptoms`: by key, the first match. `causes`: the possible causes that the log shows. `xids`: by bus id and code,
+    without the SXids of NVSwitches.
     """
 
     def __init__(self) -> None:
@@ -47,12 +48,10 @@ class LogSearch:
         self.causes: set[Cause] = set()
         self.xids: dict[tuple[str, int], Hit] = {}
         known = catalogue.all_symptoms().items()
-        self._left = [_Pattern(key, expression) for key, symptom in known for expression in symptom.patterns]
-        self._left += [
-            _Pattern(key, expression, cause)
-            for key, symptom in known
-            for cause in symptom.causes
-            for expression in cause.shown_by
+        causes = ((key, cause) for key, symptom in known for cause in symptom.causes)
+        self._unmatched = [
+            *(_Pattern(key, expression) for key, symptom in known for expression in symptom.patterns),
+            *(_Pattern(key, expression, cause) for key, cause in causes for expression in cause.shown_by),
         ]
         self._above: list[tuple[int, str]] = []
 
@@ -62,7 +61,7 @@ class LogSearch:
         text = "\n".join(line for _, line in both)
         low = text.lower()
         ends = list(accumulate(len(line) + 1 for _, line in both))
-        for pattern in self._left:
+        for pattern in self._unmatched:
             if self._has(pattern) or literal(pattern.expression) not in low:
                 continue
             if match := re.search(pattern.expression, text, _FLAGS):
@@ -70,7 +69,7 @@ class LogSearch:
                     self.causes.add(pattern.cause)
                 else:
                     self.symptoms[pattern.key] = Hit(*both[bisect_right(ends, match.start())])
-        self._left = [pattern for pattern in self._left if not self._has(pattern)]
+        self._unmatched = [pattern for pattern in self._unmatched if not self._has(pattern)]
         self._above = both[-_OVERLAP_LINES:]
 
     def _has(self, pattern: _Pattern) -> bool:
@@ -78,12 +77,9 @@ class LogSearch:
 
     def count_xid(self, number: int, line: str) -> None:
         """Counts the Xid in a line of the log, if it has one."""
-        match = _XID_LINE.search(line)
-        if match is None:
-            return
-        key = (match[1].lower(), int(match[2]))
-        known = self.xids.get(key)
-        if known:
-            self.xids[key] = Hit(known.line, known.text, known.count + 1)
-        elif len(self.xids) < _MOST_XIDS:
-            self.xids[key] = Hit(number, line)
+        if match := _XID_LINE.search(line):
+            key = (match[1].lower(), int(match[2]))
+            if hit := self.xids.get(key):
+                self.xids[key] = replace(hit, count=hit.count + 1)
+            elif len(self.xids) < _MOST_XIDS:
+                self.xids[key] = Hit(number, line)

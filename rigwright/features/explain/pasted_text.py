@@ -1,7 +1,6 @@
-"""Says what is wrong in text that somebody pasted: nvidia-smi, nvidia-smi -q, a kernel log, an NCCL log, a Python
-traceback.
+"""Finds the problems in pasted text of nvidia-smi, nvidia-smi -q, a kernel log, an NCCL log or a Python traceback.
 
-The text is read once, line by line, and kept no longer than needed: memory is bounded.
+The text is read once, line by line, with bounded memory.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from rigwright.features.explain.smi_text import QueryGpu, QueryReader, Table, Ta
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 4096
-"""Characters of a line that are read; the rest of it is ignored."""
+"""Characters of a line that are read; its other characters are ignored."""
 SHORTEST_LINE = 6
 """Bytes; shorter lines say nothing of a GPU."""
 _BATCH = 2000
@@ -39,11 +38,11 @@ _MOST_FINDINGS = 500
 
 
 class Problem(Struct, frozen=True):
-    """Something that is wrong in the text.
+    """A problem in the text.
 
-    `key`: a symptom, `Xid 13`, or "". `line`: the line where it was first seen. `after`: the number of the problem that
-    it may follow from, counted from 1; 0: none. `codes`: what the numbers in the message mean. `causes`: possible
-    causes, each with whether the text shows it; those come first.
+    `key`: a symptom, `Xid 13`, or "". `line`: the number of the first line with it. `after`: the number from 1 of the
+    problem that may have caused it, or 0. `codes`: the meaning of numbers in the message. `causes`: possible causes,
+    each with whether the text shows it; those come first.
     """
 
     key: str
@@ -60,11 +59,8 @@ class Problem(Struct, frozen=True):
 
 
 class PastedText(Struct, frozen=True):
-    """What a text contains. `parts`: what was read, in words. `problems`: causes before their consequences, worst
-    first.
-
-    `notes`: what is worth knowing and not wrong.
-    """
+    """The contents of a text. `parts`: its kinds, in words. `problems`: causes before their consequences, worst first.
+    `notes`: facts that are no problems."""
 
     lines: int
     parts: tuple[str, ...]
@@ -73,7 +69,7 @@ class PastedText(Struct, frozen=True):
 
 
 def read(stream: BinaryIO, today: datetime.date) -> PastedText:
-    """Reads a text to its end. Raises UsageError for an empty one, and for bytes that are no text."""
+    """Reads a text to its end. Raises UsageError for an empty text, and for bytes that are no text."""
     reading = _Reading()
     lines = 0
     for lines, line in _lines(stream):
@@ -126,15 +122,19 @@ def _insist_on_text(block: bytes) -> None:
 
 
 _KINDS = (
-    ("a kernel log", lazy_re.compile(r"^(?:<\d+>)?\[ *\d+\.\d{6}\]|\bkernel: |\bNVRM: |\bnvidia-(?:peermem|nvswitch)|^\d{4}-\d\d-\d\dT[\d:,.+]+ .*\bXid\b|SXid \(")),
+    ("a kernel log", lazy_re.compile(
+        r"^(?:<\d+>)?\[ *\d+\.\d{6}\]|\bkernel: |\bNVRM: |\bnvidia-(?:peermem|nvswitch)"
+        r"|^\d{4}-\d\d-\d\dT[\d:,.+]+ .*\bXid\b|SXid \(")),
     ("an NCCL log", lazy_re.compile(r"\bNCCL (?:INFO|WARN|version)\b|Channel \d+(?:/\d+)? : \d+\[")),
-    ("an error of nvidia-smi", lazy_re.compile(r"Unable to determine the device handle|NVIDIA-SMI (?:has failed|couldn't)|Failed to initialize NVML|^No devices (?:were )?found")),
+    ("an error of nvidia-smi", lazy_re.compile(
+        r"Unable to determine the device handle|NVIDIA-SMI (?:has failed|couldn't)|Failed to initialize NVML"
+        r"|^No devices (?:were )?found")),
 )  # fmt: skip
 _VARIABLE = lazy_re.compile(r"\d+[.:]\d[\d.:]*|(?:0x)?[0-9a-fA-F]{4,}")
 
 
 class _Reading:
-    """The state of the reading. Lines that differ only in long numbers are searched three times at most."""
+    """The state of the reading. Of lines that differ only in long numbers, three are searched."""
 
     def __init__(self) -> None:
         self.has_text = False
@@ -162,8 +162,7 @@ class _Reading:
             self._end_table(table)
         if is_table:
             return
-        _, gpu = self._query.feed(number, line)
-        if gpu:
+        if gpu := self._query.feed(number, line):
             self._end_gpu(gpu)
         shape = _VARIABLE.sub("#", line)
         self._shapes[shape] += 1
@@ -181,7 +180,7 @@ class _Reading:
             self._search_batch()
 
     def end(self) -> None:
-        """Reads what is not complete yet, at the end of the text."""
+        """Reads the incomplete parts at the end of the text."""
         if table := self._table.end():
             self._end_table(table)
         if gpu := self._query.end():
@@ -211,7 +210,7 @@ class _Reading:
                 self._findings[key] = (line, finding)
 
     def parts(self) -> tuple[str, ...]:
-        """What was read."""
+        """The kinds of text that were read, in words."""
         smi = [f"{kind} of {count(number, 'GPU')}" for kind, number in self._gpus.items() if number]
         if "nvidia-smi" in self._gpus and not self._gpus["nvidia-smi"]:
             smi.append("nvidia-smi without a GPU")
@@ -219,28 +218,24 @@ class _Reading:
         return (*smi, *self._kinds, *traceback)
 
     def problems(self) -> list[Problem]:
-        """Everything that is wrong, in the order of the lines."""
-        found = [*self._from_findings("fail", "warn", "unknown"), *self._from_xids(), *self._from_tracebacks()]
-        keys = {problem.key for problem in found}
-        found += [
-            self._of_symptom(catalogue.all_symptoms()[key], hit)
-            for key, hit in self._search.symptoms.items()
-            if key not in keys and catalogue.all_symptoms()[key].level != "info"
-        ]
-        telling = [problem for problem in found if _rank(problem) != "wrapper"] or found
+        """All problems, in the order of the lines."""
+        problems = [*self._from_findings("fail", "warn", "unknown"), *self._from_xids(), *self._from_tracebacks()]
+        keys = {problem.key for problem in problems}
+        for key, hit in self._search.symptoms.items():
+            symptom = catalogue.all_symptoms()[key]
+            if key not in keys and symptom.level != "info":
+                problems.append(self._of_symptom(symptom, hit))
+        telling = [problem for problem in problems if _rank(problem) != "wrapper"] or problems
         return sorted(telling, key=lambda problem: problem.line)
 
     def _of_symptom(self, symptom: catalogue.Symptom, hit: Hit) -> Problem:
-        seen = _quoted(hit.line, hit.text, self._xid_count(hit))
+        times = next((xid.count for xid in self._search.xids.values() if xid.line == hit.line), 1)
         causes = sorted(((cause, cause in self._search.causes) for cause in symptom.causes), key=lambda row: not row[1])
         codes = catalogue.init_failures_in(hit.text) if symptom.key.startswith("gpu.init_") else ()
-        texts = (symptom.cause, symptom.fix, symptom.source)
         return Problem(
-            symptom.key, symptom.title, symptom.level, hit.line, seen, *texts, codes=tuple(codes), causes=tuple(causes)
-        )
-
-    def _xid_count(self, hit: Hit) -> int:
-        return next((xid.count for xid in self._search.xids.values() if xid.line == hit.line), 1)
+            symptom.key, symptom.title, symptom.level, hit.line, _quoted(hit.line, hit.text, times),
+            symptom.cause, symptom.fix, symptom.source, codes=tuple(codes), causes=tuple(causes),
+        )  # fmt: skip
 
     def _from_findings(self, *verdicts: str) -> Iterator[Problem]:
         groups: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
@@ -249,10 +244,12 @@ class _Reading:
                 groups.setdefault((finding.symptom, finding.cause), []).append((line, finding))
         for (key, cause), members in groups.items():
             line, first = members[0]
-            known = catalogue.all_symptoms().get(key)
-            seen = _seen([finding for _, finding in members])
-            title = known.title if known else first.seen[:1].upper() + first.seen[1:]
-            yield Problem(key, title, first.verdict, line, seen, cause, first.fix, known.source if known else "")
+            symptom = catalogue.all_symptoms().get(key)
+            title, source = (
+                (symptom.title, symptom.source) if symptom else (first.seen[:1].upper() + first.seen[1:], "")
+            )
+            seen = _in_one_line([finding for _, finding in members])
+            yield Problem(key, title, first.verdict, line, seen, cause, first.fix, source)
 
     def _from_xids(self) -> Iterator[Problem]:
         codes: dict[int, list[Hit]] = {}
@@ -263,7 +260,7 @@ class _Reading:
                 yield _of_xid(code, hits)
 
     def _from_tracebacks(self) -> Iterator[Problem]:
-        for number, text in self._tracebacks.ends.values():
+        for text, number in self._tracebacks.ends.items():
             if not catalogue.symptoms_in(text):
                 cause = "the catalogue does not know this text"
                 fix = "the lines above it name the place in the program; earlier errors in the same log come first"
@@ -271,8 +268,7 @@ class _Reading:
                 yield Problem("traceback", title, "warn", number, text, cause, fix)
 
     def notes(self, today: datetime.date) -> Iterator[str]:
-        """What is worth knowing: properties of GPUs, symptoms that are normal, warnings that nothing explains,
-        versions."""
+        """Properties of GPUs, symptoms that are normal, warnings that the catalogue does not know, and versions."""
         for problem in self._from_findings("info"):
             yield f"{problem.seen}. {problem.cause}" if problem.cause else problem.seen
         keys = {finding.symptom for _, finding in self._findings.values()}
@@ -280,18 +276,17 @@ class _Reading:
             symptom = catalogue.all_symptoms()[key]
             if symptom.level == "info" and key not in keys:
                 yield f"line {hit.line}: {symptom.title}. {symptom.cause}"
-        unknown = [line for line in self._warnings if not catalogue.symptoms_in(line)]
-        for line in unknown[:3]:
+        for line in [line for line in self._warnings if not catalogue.symptoms_in(line)][:3]:
             yield f"the catalogue does not know: {one_line(line)[-160:]}"
         for driver, cuda in list(self._versions)[:3]:
             yield from judge.of_versions(driver, cuda, today)
 
 
 class _Tracebacks:
-    """The last line of each Python traceback: `ends` has its number and text, by text; twenty at most."""
+    """The last lines of Python tracebacks: `ends` has their numbers by text, of up to twenty texts."""
 
     def __init__(self) -> None:
-        self.ends: dict[str, tuple[int, str]] = {}
+        self.ends: dict[str, int] = {}
         self._column = -1
 
     def feed(self, number: int, line: str) -> None:
@@ -303,10 +298,10 @@ class _Tracebacks:
             if text[:1] not in ("", " ", "\t"):
                 self._column = -1
                 if re.match(r"[A-Za-z_][\w.]*(?::|$)", text) and len(self.ends) < 20:
-                    self.ends.setdefault(text, (number, text))
+                    self.ends.setdefault(text, number)
 
 
-def _seen(findings: Sequence[Finding]) -> str:
+def _in_one_line(findings: Sequence[Finding]) -> str:
     """The findings of one cause, in one line: `GPU 0, GPU 1: persistence mode is off`."""
     subjects: dict[str, list[str]] = {}
     for finding in findings:
@@ -319,17 +314,15 @@ def _seen(findings: Sequence[Finding]) -> str:
 
 
 def _of_xid(code: int, hits: Sequence[Hit]) -> Problem:
-    known, first = catalogue.xids().get(code), hits[0]
-    seen = _quoted(first.line, first.text, sum(hit.count for hit in hits))
-    if known is None:
-        fix = "look at the lines around it"
-        return Problem(
-            f"Xid {code}", f"Xid {code}", "warn", first.line, seen, "a code that the catalogue does not describe", fix
-        )
-    level = "fail" if known.action not in ("ignore", "follow_other") and not known.application else "warn"
-    cause = known.meaning + (" Mostly the program, not the GPU." if known.application else "")
-    fix = "; ".join((*known.first_steps, known.do))
-    return Problem(f"Xid {code}", f"Xid {code}", level, first.line, seen, cause, fix, catalogue.xid_source())
+    level, source = "warn", ""
+    cause, fix = "a code that the catalogue does not describe", "look at the lines around it"
+    if known := catalogue.xids().get(code):
+        level = "fail" if known.action not in ("ignore", "follow_other") and not known.application else "warn"
+        cause = known.meaning + (" Mostly the program, not the GPU." if known.application else "")
+        fix, source = "; ".join((*known.first_steps, known.do)), catalogue.xid_source()
+    key, line = f"Xid {code}", hits[0].line
+    seen = _quoted(line, hits[0].text, sum(hit.count for hit in hits))
+    return Problem(key, key, level, line, seen, cause, fix, source)
 
 
 def _quoted(number: int, text: str, times: int) -> str:
@@ -338,9 +331,9 @@ def _quoted(number: int, text: str, times: int) -> str:
 
 
 def _ordered(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The problems, each followed by those that may follow from it; failures before warnings, then by line.
+    """The problems, each before its possible consequences; failures before warnings, then by line.
 
-    A traceback that nothing explains may follow from every failure.
+    A traceback that the catalogue does not know may be a consequence of every failure.
     """
     parents: dict[int, int] = {}
     for at, effect in enumerate(problems):

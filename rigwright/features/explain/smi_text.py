@@ -1,5 +1,4 @@
-"""What nvidia-smi prints for people, as they paste it: its table, and the text of `nvidia-smi -q`. Both come line by
-line."""
+"""Reads what nvidia-smi prints for people, line by line: its table, and the text of `nvidia-smi -q`."""
 
 from __future__ import annotations
 
@@ -17,14 +16,13 @@ MOST_GPUS = 256
 
 
 class Row(Struct, frozen=True):
-    """One GPU of the table, in the table's own words; "" where a word cannot be read. `line`: its first line's
-    number."""
+    """One GPU of the table, in the words of the table; "" for a word that cannot be read. `line`: the number of its
+    first line."""
 
     index: str
     line: int
     name: str
     persistence: str
-    bus_id: str
     ecc: str
     fan: str = ""
     temperature: str = ""
@@ -32,19 +30,19 @@ class Row(Struct, frozen=True):
     power: str = ""
     power_limit: str = ""
     used_mib: int | None = None
-    total_mib: int | None = None
     utilization: str = ""
     mig: str = ""
 
     @property
-    def cells(self) -> tuple[str, ...]:
-        """The cells that hold a reading."""
-        return (self.fan, self.temperature, self.state, self.power, self.power_limit, self.ecc, self.utilization)
+    def readings(self) -> dict[str, str]:
+        """The cells with a reading, by its name in messages."""
+        names = ("fan", "temperature", "state", "power", "power limit", "ECC errors", "utilization")
+        cells = (self.fan, self.temperature, self.state, self.power, self.power_limit, self.ecc, self.utilization)
+        return dict(zip(names, cells, strict=True))
 
 
 class Table(Struct):
-    """A table of nvidia-smi. `processes`: how many are listed for each GPU; None: the table has no list of
-    processes."""
+    """A table of nvidia-smi. `processes`: the number of processes by GPU; None: the table has no list of processes."""
 
     line: int
     driver: str = ""
@@ -54,27 +52,30 @@ class Table(Struct):
 
 
 _HEAD = lazy_re.compile(
-    r"NVIDIA-SMI {1,40}(\S{1,40}) {1,40}(?:Driver|KMD) Version: {0,40}([\d.]{1,40}|N/A|ERR!)(?: {1,40}CUDA (?:UMD )?Version: {0,40}(\S{1,40}))?"
+    r"NVIDIA-SMI {1,40}\S{1,40} {1,40}(?:Driver|KMD) Version: {0,40}([\d.]{1,40}|N/A|ERR!)"
+    r"(?: {1,40}CUDA (?:UMD )?Version: {0,40}(\S{1,40}))?"
 )
 _FIRST = lazy_re.compile(
-    r"\| {0,40}(\d{1,4}) {1,40}(\S.{0,60}?) {1,40}(On|Off|N/A|WDDM|TCC|MCDM|ERR!) {0,40}\| {0,40}([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) {1,40}\S{1,20} {0,40}\| {0,40}(\S.{0,60}?) {0,40}\|"
+    r"\| {0,40}(\d{1,4}) {1,40}(\S.{0,60}?) {1,40}(On|Off|N/A|WDDM|TCC|MCDM|ERR!) {0,40}\|"
+    r" {0,40}[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7] {1,40}\S{1,20} {0,40}\| {0,40}(\S.{0,60}?) {0,40}\|"
 )
 _WORD = r"(N/A|ERR!|Unknown Error|\[[^\]|]{0,40}\]|\d{1,6} ?(?:%|C|W)|P\d{1,4})"
-_MIB = r"(?:(\d{1,12})MiB|\S{1,40})"
 _SECOND = lazy_re.compile(
-    rf"\| {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}/ {{0,40}}{_WORD} {{0,40}}\| {{0,40}}{_MIB} {{0,40}}/ {{0,40}}{_MIB} {{0,40}}"
-    rf"\| {{0,40}}{_WORD} {{1,40}}(\S.{{0,60}}?) {{0,40}}\|"
+    rf"\| {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}/ {{0,40}}{_WORD} {{0,40}}"
+    r"\| {0,40}(?:(\d{1,12})MiB|\S{1,40}) {0,40}/ {0,40}(?:\d{1,12}MiB|\S{1,40}) {0,40}"
+    rf"\| {{0,40}}{_WORD} {{1,40}}\S.{{0,60}}? {{0,40}}\|"
 )
 _THIRD = lazy_re.compile(r"\| {20,80}\| {10,80}\| {0,40}(Enabled|Disabled|N/A|ERR!)\*? {0,40}\|")
 _PROCESS = lazy_re.compile(
-    r"\| {1,40}(\d{1,6}) {1,40}(?:(?:N/A|\d{1,6}) {1,40}(?:N/A|\d{1,6}) {1,40})?\d{1,12} {1,40}(?:C|G|C\+G|M|M\+C|O) {1,40}\S"
+    r"\| {1,40}(\d{1,6}) {1,40}(?:(?:N/A|\d{1,6}) {1,40}(?:N/A|\d{1,6}) {1,40})?\d{1,12} {1,40}"
+    r"(?:C|G|C\+G|M|M\+C|O) {1,40}\S"
 )
-"""Every repetition is bounded: a cell has 40 columns at most, so no line takes long that only looks like a row."""
+"""Every repetition is bounded (a cell has at most 40 columns), so a line that only looks like a row takes little
+time."""
 
 
 class TableReader:
-    """Reads tables of nvidia-smi. Give it every line; a table ends where another begins or a line is not part of
-    one."""
+    """Reads tables of nvidia-smi from all lines of a text. A table ends at the next one, and at other text."""
 
     def __init__(self) -> None:
         self.table: Table | None = None
@@ -83,13 +84,12 @@ class TableReader:
         """Whether the line is part of a table, and the table that ended before it."""
         body = line.lstrip(" >\t")
         if not body.startswith(("|", "+-", "+=")):
-            blank = not body.strip()
-            return False, None if blank else self.end()
+            return False, self.end() if body.strip() else None
         ended = None
         head = _HEAD.search(body) if "NVIDIA-SMI" in body else None
         first = _FIRST.match(body)
         if head:
-            ended, self.table = self.end(), Table(number, head[2], head[3] or "")
+            ended, self.table = self.end(), Table(number, head[1], head[2] or "")
         elif self.table is None:
             if not first:
                 return False, None
@@ -98,46 +98,34 @@ class TableReader:
         return True, ended
 
     def end(self) -> Table | None:
-        """The table that was read; None if there is none. The next line begins another one."""
+        """Ends and returns the table; None if no table is open."""
         table, self.table = self.table, None
         return table
 
     def _row(self, table: Table, number: int, body: str, first: re.Match[str] | None) -> None:
         if first and table.processes is None:
             if len(table.rows) < MOST_GPUS:
-                index, name, persistence, at, ecc = first.groups()
-                table.rows.append(Row(index, number, name, persistence, bus_id(at[-12:]), ecc))
+                index, name, persistence, ecc = first.groups()
+                table.rows.append(Row(index, number, name, persistence, ecc))
         elif "Processes:" in body:
             table.processes = table.processes or {}
         elif table.processes is not None:
-            if (process := _PROCESS.match(body)) and (
-                process[1] in table.processes or len(table.processes) < MOST_GPUS
-            ):
+            process = _PROCESS.match(body)
+            if process and (process[1] in table.processes or len(table.processes) < MOST_GPUS):
                 table.processes[process[1]] = table.processes.get(process[1], 0) + 1
         elif table.rows and number == table.rows[-1].line + 1:
             if second := _SECOND.match(body):
-                table.rows[-1] = _with_second(table.rows[-1], second)
+                fan, temperature, state, power, power_limit, used, utilization = second.groups()
+                table.rows[-1] = replace(
+                    table.rows[-1], fan=fan, temperature=temperature, state=state, power=power, power_limit=power_limit,
+                    used_mib=int(used) if used else None, utilization=utilization,
+                )  # fmt: skip
         elif table.rows and number == table.rows[-1].line + 2 and (third := _THIRD.match(body)):
             table.rows[-1] = replace(table.rows[-1], mig=third[1])
 
 
-def _with_second(row: Row, match: re.Match[str]) -> Row:
-    fan, temperature, state, power, limit, used, total, utilization, _mode = match.groups()
-    return replace(
-        row,
-        fan=fan,
-        temperature=temperature,
-        state=state,
-        power=power,
-        power_limit=limit,
-        used_mib=int(used) if used else None,
-        total_mib=int(total) if total else None,
-        utilization=utilization,
-    )
-
-
 class QueryGpu(Struct, frozen=True):
-    """One GPU of `nvidia-smi -q`: its card, and all its values by path in lower case (`mig_mode/current`)."""
+    """One GPU of `nvidia-smi -q`: its card, and all values by path in lower case (`mig_mode/current`)."""
 
     line: int
     card: Card
@@ -180,11 +168,7 @@ _TAGS = {
     "gpu_power_readings/gpu_ceiling_power_limit/default_power_limit": "gpu_power_readings/default_power_limit",
     "gpu_power_readings/instantaneous_power_draw": "gpu_power_readings/instant_power_draw",
 }
-"""The path in the XML of nvidia-smi of each value whose path in its text has other words."""
-_REASONS = {
-    "clocks_event_reasons": "clocks_event_reason",
-    "clocks_throttle_reasons": "clocks_throttle_reason",
-}
+"""By path in the text of nvidia-smi the path in its XML, if that has other words."""
 _GPU = lazy_re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _VERSION = lazy_re.compile(r"(Driver Version|KMD Version|CUDA Version|CUDA UMD Version) *: *([\d.]+)")
 _SECTION = lazy_re.compile(
@@ -194,8 +178,7 @@ _MOST_VALUES = 2000
 
 
 class QueryReader:
-    """Reads the text of `nvidia-smi -q`. Give it every line; a GPU ends where another begins or a line is not part of
-    it.
+    """Reads the text of `nvidia-smi -q` from all lines of a text. A GPU ends at the next one, and at other text.
 
     A part of such a text that begins with a section is a GPU without a bus id.
     """
@@ -210,31 +193,32 @@ class QueryReader:
         self._values: dict[str, str] = {}
         self._above: list[tuple[int, str]] = []
 
-    def feed(self, number: int, line: str) -> tuple[bool, QueryGpu | None]:
-        """Whether the line is part of such a text, and the GPU that ended before it."""
+    def feed(self, number: int, line: str) -> QueryGpu | None:
+        """Reads a line, and returns the GPU that ended before it."""
         body = line.strip()
         if "NVSMI LOG" in body:
             ended, self.is_open = self.end(), True
-            return True, ended
+            return ended
         gpu = _GPU.match(body)
         if gpu and (self.is_open or line[:1] == "G"):
             ended = self.end()
             self._begin(number, gpu[1], len(line) - len(line.lstrip()))
-            return True, ended
+            return ended
         if not self.is_open and _SECTION.match(line):
             self._begin(number, "", len(line) - len(line.lstrip()) - 1)
         if not self.is_open or not body:
-            return self.is_open, None
+            return None
         indent = len(line) - len(line.lstrip())
-        if not self._is_gpu:
-            if version := _VERSION.match(body):
-                is_driver = version[1] in ("Driver Version", "KMD Version")
-                self.driver, self.cuda = (version[2], self.cuda) if is_driver else (self.driver, version[2])
-            return True, None
-        if indent <= self._indent:
-            return False, self.end()
-        self._value(indent, body)
-        return True, None
+        if self._is_gpu and indent <= self._indent:
+            return self.end()
+        if self._is_gpu:
+            self._value(indent, body)
+        elif version := _VERSION.match(body):
+            if version[1].startswith("CUDA"):
+                self.cuda = version[2]
+            else:
+                self.driver = version[2]
+        return None
 
     def _begin(self, number: int, at: str, indent: int) -> None:
         self.is_open, self._is_gpu, self._line, self._at, self._indent = True, True, number, at, indent
@@ -244,15 +228,13 @@ class QueryReader:
         while self._above and self._above[-1][0] >= indent:
             self._above.pop()
         name = re.sub(r"[^a-z0-9]+", "_", key.strip().lower()).strip("_")
-        if separator:
-            path = "/".join((*(above for _, above in self._above), name))
-            if len(self._values) < _MOST_VALUES:
-                self._values.setdefault(path, value.strip()[:200])
-        else:
+        if not separator:
             self._above.append((indent, name))
+        elif len(self._values) < _MOST_VALUES:
+            self._values.setdefault("/".join((*(above for _, above in self._above), name)), value.strip()[:200])
 
     def end(self) -> QueryGpu | None:
-        """The GPU that was read; None if there is none, or if its values cannot be read."""
+        """Ends and returns the GPU; None if no GPU is open, or if it has no values."""
         at, values, is_gpu = self._at, self._values, self._is_gpu
         self.is_open, self._is_gpu, self._values, self._above = False, False, {}, []
         if not is_gpu or not values:
@@ -264,6 +246,8 @@ class QueryReader:
 
 
 def _in_xml(path: str) -> str:
-    """The path that the XML of nvidia-smi has for a value, so that one parser reads both."""
+    """The path of a value in the XML of nvidia-smi, so that one parser reads both."""
     group, _, name = path.partition("/")
-    return f"{group}/{_REASONS[group]}_{name}" if group in _REASONS and name else _TAGS.get(path, path)
+    if group in ("clocks_event_reasons", "clocks_throttle_reasons") and name:
+        return f"{group}/{group.removesuffix('s')}_{name}"
+    return _TAGS.get(path, path)

@@ -1,4 +1,4 @@
-"""`invoke explain`: what the catalogue knows, as text."""
+"""`invoke explain`: explanations as text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from rigwright.report.wrapping import hanging
 
 
 def show(console: Console, explanations: Sequence[Explanation]) -> None:
-    """Writes each explanation: its title, then a line for each thing that is known, with its source behind it."""
+    """Writes each explanation: its title, then its lines, each with its source behind it."""
     for number, explanation in enumerate(explanations):
         if number:
             console.print()
         hanging(console, f"[bold]{as_is(explanation.title)}[/]")
         if console.is_terminal:
-            rows = [
-                (
-                    as_is(as_typed(line.label)),
-                    as_is(as_typed(line.text)) + (f"  [dim]({as_is(line.source)})[/]" if line.source else ""),
-                )
-                for line in explanation.lines
-            ]
+            rows = []
+            for line in explanation.lines:
+                source = f"  [dim]({as_is(line.source)})[/]" if line.source else ""
+                rows.append((as_is(as_typed(line.label)), as_is(as_typed(line.text)) + source))
             write_labels(console, rows, "  ")
             continue
         labels = [as_typed(line.label) for line in explanation.lines]

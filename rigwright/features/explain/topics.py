@@ -43,9 +43,8 @@ class Explanation(Struct, frozen=True):
 def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[Explanation, ...]:
     """Explains a GPU, rig, driver branch or release, CUDA toolkit, PCI id, topic, symptom, Xid, or error message.
 
-    An exact name wins over a name that contains the text. Several entries whose names contain it are listed, one line
-    each. `rigs` is the folder of the user's own rigs. Raises UsageError with the most similar names and texts if
-    nothing matches.
+    An exact name wins over a name that contains the text. Several entries whose names contain it are listed. `rigs`:
+    the folder of the user's own rigs. Raises UsageError with the most similar names and texts if nothing matches.
     """
     name = text.strip()
     if len(name) > LONGEST_NAME:
@@ -89,18 +88,14 @@ def _topic(topic: Topic) -> Explanation:
 
 
 def _devices(devices: tuple[Device, ...]) -> Explanation:
-    drafted = [model for device in devices if (model := catalogue.model_of(device.device_id))]
-    if drafted:
+    if drafted := [model for device in devices if (model := catalogue.model_of(device.device_id))]:
         return _draft(*drafted)
     first = devices[0]
     source = f"NVIDIA's list of driver {catalogue.devices_version()}"
+    branches = f"branches to {first.last_branch or 'the newest'}, {' or '.join(first.module_flavours)} module"
     lines = (
         Line("PCI ids", " ".join(f"10de:{device.device_id}" for device in devices), source),
-        Line(
-            "driver",
-            f"branches to {first.last_branch or 'the newest'}, {' or '.join(first.module_flavours)} module",
-            source,
-        ),
+        Line("driver", branches, source),
         Line("not known", "memory, compute capability, first branch, CUDA, power range, clocks, NVLink, peers"),
         Line("see them", "nvidia-smi -q; nvidia-smi topo -p2p r; the GPU's own power range has precedence anyway"),
         Line("add it", "a file in rigwright/catalogue/gpus/ (docs/develop/gpu.md)"),
@@ -137,17 +132,10 @@ def _named(name: str, today: datetime.date, rigs: Path | None) -> Iterator[Expla
 
 
 def _unknown(name: str) -> UsageError:
-    names = [
-        *catalogue.gpu_keys(),
-        *catalogue.all_rigs(),
-        *catalogue.branches(),
-        *catalogue.toolkits(),
-        *topics(),
-        *catalogue.all_symptoms(),
-    ]
-    digits = re.findall(r"\d+", name)
+    releases = (*catalogue.branches(), *catalogue.toolkits())
+    names = (*catalogue.gpu_keys(), *catalogue.all_rigs(), *releases, *topics(), *catalogue.all_symptoms())
     family = [entry for entry in names if bare_name(name) and bare_name(entry).startswith(bare_name(name))]
-    alike = [entry for entry in names if re.findall(r"\d+", entry) == digits]
+    alike = [entry for entry in names if re.findall(r"\d+", entry) == re.findall(r"\d+", name)]
     hint = f"; is it one of {', '.join(family)}?" if family else did_you_mean(name.lower(), alike)
     near = "; ".join(f"'{entry.texts[0].splitlines()[0][:70]}' ({entry.key})" for entry in catalogue.nearest(name))
     fix = "a log's line as the program printed it, in quotes"
@@ -155,24 +143,20 @@ def _unknown(name: str) -> UsageError:
         fix = f"the nearest texts: {near}"
     elif family:
         fix = f"invoke explain {family[0]}, or another one of them"
-    return UsageError(
-        "explain",
-        f"nothing is known of '{' '.join(name.split())[:100]}'{hint}",
-        "a GPU (rtx-3090), a rig (servbadge), a driver (535), CUDA 12.2, a PCI id (10de:1db1), a topic (iommu), 'Xid 79', "
-        "or an error's own text",
-        fix,
+    expected = (
+        "a GPU (rtx-3090), a rig (servbadge), a driver (535), CUDA 12.2, a PCI id (10de:1db1), a topic (iommu),"
+        " 'Xid 79', or an error's own text"
     )
+    return UsageError("explain", f"nothing is known of '{' '.join(name.split())[:100]}'{hint}", expected, fix)
 
 
 def _in_text(text: str) -> Iterator[Explanation]:
     """The Xids and symptoms in a text: errors of the GPU, symptoms, then Xids of programs, which are often a
-    consequence.
-
-    An Xid that may follow from another one of the text comes after it.
+    consequence. An Xid that may be a consequence of another Xid of the text comes after it.
     """
-    in_text = catalogue.xids_in(text)
+    xids = catalogue.xids_in(text)
     codes = sorted(
-        in_text, key=lambda code: any(follows(f"Xid {code}", f"Xid {other}") for other in in_text if other != code)
+        xids, key=lambda code: any(follows(f"Xid {code}", f"Xid {other}") for other in xids if other != code)
     )
     programs = [code for code in codes if code in catalogue.xids() and catalogue.xids()[code].application]
     yield from (_xid(code) for code in codes if code not in programs)
@@ -181,7 +165,7 @@ def _in_text(text: str) -> Iterator[Explanation]:
 
 
 def _symptom(symptom: catalogue.Symptom, text: str = "") -> Explanation:
-    """A symptom; of several possible causes those first that the text shows."""
+    """A symptom; the possible causes that the text shows come first."""
     level = "nothing is wrong" if symptom.level == "info" else symptom.level
     failures = catalogue.init_failures_in(text) if symptom.key.startswith("gpu.init_") else ()
     lines = [
@@ -229,32 +213,29 @@ def _line(entry: Model | Rig, label: str, text: str, key: str) -> Line:
 def _model(model: Model) -> Explanation:
     if not model.described:
         return _draft(model)
-    tensor = f"{model.tensor_cores or 'no'} tensor cores"
-    flavours = f"{' or '.join(model.module_flavours)} module"
-    watts, link = model.power_w, model.nvlink
-    power = f"{_w(watts.default)} by default, {_w(watts.min)} to {_w(watts.max)}; the GPU's own answer decides"
+    chip = f"{_chip(model)}, {model.tensor_cores or 'no'} tensor cores"
+    branches = f"branches {model.first_branch} to {_last_branch(model)}"
+    limits = model.power_w
+    default_w, min_w, max_w = (
+        "?" if watts is None else f"{watts:g} W" for watts in (limits.default, limits.min, limits.max)
+    )
+    power = f"{default_w} by default, {min_w} to {max_w}; the GPU's own answer decides"
     idle = "unknown"
     if model.idle:
         idle = f"{model.idle.state}, {model.idle.power_w:g} W" if model.idle.power_w else model.idle.state
+    link = model.nvlink
+    links = f"{link.links} NVLinks, {link.gb_s_per_link:g} GB/s each and direction" if link else "no NVLink"
     peers = f"over PCIe {_PEERS[model.p2p.pcie]}{', over NVLink granted' if model.p2p.nvlink == 'granted' else ''}"
     lines = (
         ("PCI ids", " ".join(f"10de:{device_id}" for device_id in model.pci_ids), "pci_ids"),
-        (
-            "chip",
-            f"{model.architecture}, compute capability {model.compute_capability}, {tensor}",
-            "compute_capability",
-        ),
+        ("chip", chip, "compute_capability"),
         ("memory", f"{model.memory_mib} MiB, {model.memory_bandwidth_gb_s or 0:g} GB/s", "memory_bandwidth_gb_s"),
-        ("driver", f"branches {model.first_branch} to {model.last_branch or 'the newest'}, {flavours}", "last_branch"),
+        ("driver", branches, "last_branch"),
         ("CUDA", _toolkits(model), "last_cuda"),
         ("clocks", " or ".join(VERBS[verb] for verb in model.clock_verbs) or "cannot be set", "clock_verbs"),
         ("power", power, "power_w"),
         ("idle", f"{idle} is normal", "idle"),
-        (
-            "links",
-            f"{link.links} NVLinks, {link.gb_s_per_link:g} GB/s each and direction" if link else "no NVLink",
-            "nvlink",
-        ),
+        ("links", links, "nvlink"),
         ("peers", peers, "p2p"),
         *((("MIG", f"{', '.join(model.mig)} (inventory: mig)", "mig"),) if model.mig else ()),
     )
@@ -262,18 +243,14 @@ def _model(model: Model) -> Explanation:
 
 
 def _draft(*models: Model) -> Explanation:
-    """What is known of GPUs of one name that gpus/ does not describe, and what is not."""
+    """The known and the unknown properties of GPUs of one name that gpus/ does not describe."""
     model = models[0]
-    flavours = f"{' or '.join(model.module_flavours)} module"
-    last = model.last_branch or "the newest"
-    chip = " or ".join(
-        dict.fromkeys(f"{card.architecture}, compute capability {card.compute_capability}" for card in models)
-    )
+    branches = f"branches {model.first_branch} at the earliest to {_last_branch(model)}"
     clocks = " or ".join(VERBS[verb] for verb in model.clock_verbs) or "cannot be locked"
     lines = (
         ("PCI ids", " ".join(card.key for card in models), "pci_ids"),
-        ("chip", chip, "compute_capability"),
-        ("driver", f"branches {model.first_branch} at the earliest to {last}, {flavours}", "last_branch"),
+        ("chip", " or ".join(dict.fromkeys(map(_chip, models))), "compute_capability"),
+        ("driver", branches, "last_branch"),
         ("CUDA", _toolkits(model), "last_cuda"),
         ("clocks", f"{clocks}; application clocks: the GPU itself is asked", "clock_verbs"),
         (
@@ -287,6 +264,15 @@ def _draft(*models: Model) -> Explanation:
     return Explanation(model.name, tuple(_line(model, *line) for line in lines))
 
 
+def _chip(model: Model) -> str:
+    return f"{model.architecture}, compute capability {model.compute_capability}"
+
+
+def _last_branch(model: Model) -> str:
+    """The last branch and the flavours of its module: `580, proprietary module`."""
+    return f"{model.last_branch or 'the newest'}, {' or '.join(model.module_flavours)} module"
+
+
 def _toolkits(model: Model) -> str:
     return f"toolkits to {model.last_cuda}" if model.last_cuda else "the newest toolkits"
 
@@ -298,13 +284,12 @@ _PEERS = {
 }
 
 
-def _w(watts: float | None) -> str:
-    return "?" if watts is None else f"{watts:g} W"
-
-
 def _rig(rig: Rig, today: datetime.date) -> Explanation:
     models = {position: catalogue.model(key) for position, key in rig.gpus.items()}
-    lines = [_line(rig, "GPUs", text, "gpus") for text in _positions(models)]
+    lines = []
+    for name in dict.fromkeys(model.label for model in models.values()):
+        at = [position for position, model in models.items() if model.label == name]
+        lines.append(_line(rig, "GPUs", f"{len(at)} x {name} at {', '.join(at)}", "gpus"))
     if rig.cpu:
         lines.append(Line("machine", rig.cpu + (f", {rig.memory_gib} GiB" if rig.memory_gib else "")))
     lines.append(_line(rig, "driver", rig.driver, "driver"))
@@ -320,12 +305,6 @@ def _rig(rig: Rig, today: datetime.date) -> Explanation:
     lines += _power(rig, models)
     lines += [Line("note", note) for note in rig.notes]
     return Explanation(f"{rig.key}: {rig.title}", tuple(lines))
-
-
-def _positions(models: dict[str, Model]) -> Iterator[str]:
-    for name in dict.fromkeys(model.label for model in models.values()):
-        at = [position for position, model in models.items() if model.label == name]
-        yield f"{len(at)} x {name} at {', '.join(at)}"
 
 
 def _power(rig: Rig, models: dict[str, Model]) -> Iterator[Line]:
@@ -370,9 +349,8 @@ def _release(version: str, known: Sequence[str], published: PublishedRelease | N
         return Line("release", f"{version} is no release that is known on {catalogue.release_table().read}")
     if published is None:
         return Line("release", f"{version} is a release", catalogue.driver_table().sources["versions"])
-    return Line(
-        "release", f"{version} is a release{f' of {published.date}' if published.date else ''}", published.source
-    )
+    date = f" of {published.date}" if published.date else ""
+    return Line("release", f"{version} is a release{date}", published.source)
 
 
 def _security(version: str) -> Iterator[Line]:

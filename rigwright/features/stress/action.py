@@ -1,5 +1,4 @@
-"""The actions of `invoke stress` on one host: look whether it may be stressed, then load its GPUs and check what that
-showed."""
+"""The actions of `invoke stress` on one host: look whether its GPUs are idle, then load them and run the checks."""
 
 from __future__ import annotations
 
@@ -12,12 +11,11 @@ from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.facts import system
 from rigwright.facts.gpu.figures import CONDITIONS
 from rigwright.features.stress.measured_before import Figures
-from rigwright.features.stress.run import StressOptions
 from rigwright.fleet.host_job import HostJob
 
 
 def look(job: HostJob) -> Iterator[HostResult]:
-    """Reads what is in force. Raises HostError while processes use the GPUs, or when the host has none that answers."""
+    """Reads the driver, kernel, firmware and GPUs. Raises HostError while processes use the GPUs, and with MIG on."""
     from rigwright.features.stress import run as stress
 
     stress.refuse_busy(job.run)
@@ -26,9 +24,8 @@ def look(job: HostJob) -> Iterator[HostResult]:
     yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *CONDITIONS) if fact in known})
 
 
-def stress_host(job: HostJob, options: StressOptions, before: Mapping[str, Figures]) -> Iterator[HostResult]:
-    """Runs the stress, then the checks of the playbook. `before`: by host the figures of earlier stresses, as
-    `measured_before` returns.
+def stress_host(job: HostJob, seconds: float, wheels: str, before: Mapping[str, Figures]) -> Iterator[HostResult]:
+    """Runs the stress, then the checks of the playbook. `before`: by host the figures of earlier stresses.
 
     Raises HostError, Unreachable.
     """
@@ -38,9 +35,8 @@ def stress_host(job: HostJob, options: StressOptions, before: Mapping[str, Figur
 
     job.tell(ActivityStarted(job.host.name, "loading the GPUs"))
     job.run.store.forget()
-    wheels = actions.source_of_wheels(job, options.wheels or "inventory")
-    found = stress.stressed(job.run, StressOptions(options.seconds, "" if wheels == "none" else wheels))
-    yield found
+    source = actions.source_of_wheels(job, wheels or "inventory")
+    yield stress.load_gpus(job.run, seconds, "" if source == "none" else source)
     job.tell(ActivityStarted(job.host.name, "checking"))
     checks = verify.answerable(job.bound.checks, job.run, tested=False)
     remembered = {"figures_before": before.get(job.host.name, {})}

@@ -7,14 +7,13 @@ All of them read the document of a stress in the same run (`invoke stress`); pro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rigwright import catalogue
-from rigwright.catalogue.gpus import Tflops
 from rigwright.checks import Finding, Verdict, check, of_symptom, of_text, own_past
 from rigwright.checks.health import xid_finding
 from rigwright.checks.own_past import SAME_CLOCK, SLOWER, SLOWER_LINK, SLOWER_MEMORY, Difference
@@ -27,18 +26,24 @@ from rigwright.facts import Facts, pci
 from rigwright.facts.gpu.figures import Dated
 from rigwright.features.recorder.checks import LOW_V
 from rigwright.features.stress import facts as stress
-from rigwright.features.stress.facts import Event, Sensors, Stage, StageResult, Stress, StressedGpu, Supplies
+from rigwright.features.stress.facts import (
+    LEAST_SAMPLE_SHARE,
+    Event,
+    Products,
+    Stage,
+    StageResult,
+    Stress,
+    StressedGpu,
+    highest,
+)
 
 Slots = dict[BusId, str]
 MUCH_SLOWER = 0.10
 """From this share on it is a failure, not a warning (assumed)."""
 LEAST_OF_PEAK = 0.6
 """cuBLAS reaches 80 to 95 % of a chip's figure with large products; below this share something is wrong (assumed)."""
-BRAKED = 0.02
-"""From this share of the samples on a brake is a finding; a single sample may be the begin of the load (assumed)."""
 CORRECTED = 100
 """From this number of corrected memory errors within a stress the finding is a warning (assumed)."""
-
 LEAST_SHARE = 0.6
 """A supply that delivers less than this share of what its parallel peers do has a poor connection (assumed: good ones
 differ by 10 %)."""
@@ -48,15 +53,6 @@ _FAILED = lazy_re.compile(r"lost|fail|error|absent|out of range|config", re.IGNO
 """Words of ipmitool for a supply that does not deliver, of the sensor type power supply (IPMI 2.0, table 42-3)."""
 
 
-def _at(gpu: StressedGpu, slots: Slots | None) -> str:
-    return place(gpu.bus_id, slots)
-
-
-def _lost(found: Stress) -> dict[int, Event]:
-    """The first loss of each GPU."""
-    return {event.gpu: event for event in reversed(found.events) if event.what == "lost" and event.gpu is not None}
-
-
 # --- supplies
 
 
@@ -64,37 +60,28 @@ def _lost(found: Stress) -> dict[int, Event]:
 def supplied(facts: Facts) -> Iterator[Finding]:
     """Under load the 12 V rail stays above 11.5 V, no supply reports a failure, and parallel supplies share the load.
     Read from the management controller, or from the kernel's sensors."""
-    found = facts(stress.measured).supplies
-    findings = [*_failed_supplies(found), *_shares(found)]
-    if found.lowest_12v is not None and found.lowest_12v < LOW_V:
-        seen = f"12 V fell to {found.lowest_12v:.2f} V after {found.lowest_at_s or 0:.0f} s"
-        findings.append(of_symptom("power.rail_sag", "12 V", seen, f"{LOW_V:g} V or more", "host"))
-    yield from findings
-    if not findings and found.source is None:
-        yield Finding(
-            "supplies", "info", "not read: no ipmitool with a management controller, and no sensors of the board"
-        )
-    elif not findings:
-        volts = f"12 V at {found.lowest_12v:.2f} V or more" if found.lowest_12v is not None else "no 12 V reading"
-        watts = f"; {', '.join(f'{name} {value:.0f} W' for name, value in found.watts.items())}" if found.watts else ""
-        yield Finding("supplies", "pass", f"{volts}{watts}")
-
-
-def _failed_supplies(found: Supplies) -> Iterator[Finding]:
-    for name, words in found.words.items():
-        if _FAILED.search(words):
-            yield of_symptom("power.supply_lost", name, words, "presence, and no failure", "host")
-
-
-def _shares(found: Supplies) -> Iterator[Finding]:
-    """A finding for each supply at work that delivers much less than the others at the highest load."""
-    lost = {name.split()[0] for name, words in found.words.items() if _FAILED.search(words)}
-    watts = {name: value for name, value in found.watts.items() if name.split()[0] not in lost}
+    supplies = facts(stress.measured).supplies
+    failed = {name: words for name, words in supplies.words.items() if _FAILED.search(words)}
+    wanted = "presence, and no failure"
+    findings = [of_symptom("power.supply_lost", name, words, wanted, "host") for name, words in failed.items()]
+    failed_units = [name.split()[:1] for name in failed]
+    watts = {name: value for name, value in supplies.watts.items() if name.split()[:1] not in failed_units}
     for name, value in watts.items():
         others = [other for key, other in watts.items() if key != name]
         if others and median(others) >= LOADED_W and value < LEAST_SHARE * median(others):
             seen = f"delivers {value:.0f} W, and its peers {median(others):.0f} W, at the highest load"
-            yield of_symptom("power.share", name, seen, f"{LEAST_SHARE:.0%} of its peers or more", "peers")
+            findings.append(of_symptom("power.share", name, seen, f"{LEAST_SHARE:.0%} of its peers or more", "peers"))
+    if supplies.lowest_12v is not None and supplies.lowest_12v < LOW_V:
+        seen = f"12 V fell to {supplies.lowest_12v:.2f} V after {supplies.lowest_at_s or 0:.0f} s"
+        findings.append(of_symptom("power.rail_sag", "12 V", seen, f"{LOW_V:g} V or more", "host"))
+    yield from findings
+    if not findings and supplies.source is None:
+        seen = "not read: no ipmitool with a management controller, and no sensors of the board"
+        yield Finding("supplies", "info", seen)
+    elif not findings:
+        volts = f"12 V at {supplies.lowest_12v:.2f} V or more" if supplies.lowest_12v is not None else "no 12 V reading"
+        by_unit = ", ".join(f"{name} {value:.0f} W" for name, value in supplies.watts.items())
+        yield Finding("supplies", "pass", f"{volts}; {by_unit}" if by_unit else volts)
 
 
 # --- drops, hangs, Xids
@@ -104,26 +91,31 @@ def _shares(found: Supplies) -> Iterator[Finding]:
 def survived(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """No GPU fell off the bus, hung or logged an error of the driver (Xid) under load. A failure names its stage and
     second."""
-    found = facts(stress.measured)
-    lost = _lost(found)
-    for number, event in lost.items():
-        yield _loss(found, found.gpus[number], event, slots)
-    for event in found.events:
-        if event.what == "xid" and event.gpu not in lost:
-            yield _xid(found, event, slots)
-        elif event.what in ("hang", "error") and not any(one.stage == event.stage for one in lost.values()):
+    document = facts(stress.measured)
+    events = document.events
+    losses = {event.gpu: event for event in reversed(events) if event.what == "lost" and event.gpu is not None}
+    for number, loss in losses.items():
+        yield _loss(document, document.gpus[number], loss, len(losses) - 1, slots)
+    for event in events:
+        xid = f"Xid {event.code} after {event.at_s:.0f} s, in the stage: {event.stage}"
+        if event.what == "xid" and event.gpu is None:
+            yield Finding("the machine", "warn", xid, "none", "", f"invoke explain 'Xid {event.code}'", "host")
+        elif event.what == "xid" and event.gpu is not None and event.gpu not in losses:
+            bus_id = document.gpus[event.gpu].bus_id
+            yield xid_finding(place(bus_id, slots), bus_id, event.code or 0, xid, event.text)
+        elif event.what in ("hang", "error") and event.stage not in {loss.stage for loss in losses.values()}:
             yield _failure(event)
-    if not any(event.what != "wrong" for event in found.events):
-        stages = [one.title for one in found.stages if one.outcome != "not run"]
-        yield Finding(
-            "GPUs under load", "pass", f"{count(len(found.gpus), 'GPU')} stayed through {count(len(stages), 'stage')}"
-        )
+    if all(event.what == "wrong" for event in events):
+        stages = [stage for stage in document.stages if stage.outcome != "not run"]
+        seen = f"{count(len(document.gpus), 'GPU')} stayed through {count(len(stages), 'stage')}"
+        yield Finding("GPUs under load", "pass", seen)
 
 
-_POWER = (
-    "sudo ipmitool sdr type 'Power Supply': every supply is there and delivers; the 12 V rail under load stays above 11.6 V"
-    " (sudo ipmitool sensor | grep -i 12V); tighten each 12 V terminal, one cable per plug; a missing supply goes back in,"
-    " or add one; until then sudo nvidia-smi -pl and -lgc lower; then a cold boot, and invoke stress again"
+_POWER_FIX = (
+    "sudo ipmitool sdr type 'Power Supply': every supply is there and delivers; the 12 V rail under load stays above"
+    " 11.6 V (sudo ipmitool sensor | grep -i 12V); tighten each 12 V terminal, one cable per plug; a missing supply"
+    " goes back in, or add one; until then sudo nvidia-smi -pl and -lgc lower; then a cold boot, and invoke stress"
+    " again"
 )
 _POWER_CAUSE = (
     "It was well while it worked alone, and fell off when others took power at the same time: the 12 V supply gives way"
@@ -131,89 +123,84 @@ _POWER_CAUSE = (
 )
 
 
-def _loss(found: Stress, gpu: StressedGpu, event: Event, slots: Slots | None) -> Finding:
-    codes = sorted({one.code for one in found.events if one.what == "xid" and one.gpu == gpu.index and one.code})
+def _loss(document: Stress, gpu: StressedGpu, loss: Event, others: int, slots: Slots | None) -> Finding:
+    codes = sorted(
+        {event.code for event in document.events if event.what == "xid" and event.gpu == gpu.index and event.code}
+    )
     xids = f" (Xid {', '.join(map(str, codes))})" if codes else ""
-    others = [one for one in _lost(found).values() if one.gpu != gpu.index]
-    also = f"; {count(len(others), 'other GPU')} too" if others else ""
-    seen = f"fell off the bus after {event.at_s:.0f} s, in the stage: {event.stage}{xids}{also}"
-    alone = event.stage.startswith("alone") or event.stage == "together, 1 GPU"
-    known = of_symptom("gpu.off_bus", _at(gpu, slots), seen, "an answer", "host", fix="" if alone else _POWER)
-    return known if alone else replace(known, cause=_POWER_CAUSE)
-
-
-def _xid(found: Stress, event: Event, slots: Slots | None) -> Finding:
-    seen = f"Xid {event.code} after {event.at_s:.0f} s, in the stage: {event.stage}"
-    if event.gpu is None:
-        return Finding("the machine", "warn", seen, "none", "", f"invoke explain 'Xid {event.code}'", "host")
-    gpu = found.gpus[event.gpu]
-    return xid_finding(_at(gpu, slots), gpu.bus_id, event.code or 0, seen, event.text)
+    also = f"; {count(others, 'other GPU')} too" if others else ""
+    seen = f"fell off the bus after {loss.at_s:.0f} s, in the stage: {loss.stage}{xids}{also}"
+    alone = loss.stage.startswith("alone") or loss.stage == "together, 1 GPU"
+    at, fix = place(gpu.bus_id, slots), "" if alone else _POWER_FIX
+    finding = of_symptom("gpu.off_bus", at, seen, "an answer", "host", fix=fix)
+    return finding if alone else replace(finding, cause=_POWER_CAUSE)
 
 
 def _failure(event: Event) -> Finding:
-    when = f"after {event.at_s:.0f} s: {event.text}"
+    seen = f"{'a hang' if event.what == 'hang' else 'an error'} after {event.at_s:.0f} s: {event.text}"
     if event.what == "hang" and event.stage == "in step":
-        return of_symptom("nccl.timeout", "all GPUs in step", f"a hang {when}", "an end", "host")
+        return of_symptom("nccl.timeout", "all GPUs in step", seen, "an end", "host")
     fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
-    return of_text(
-        event.text, event.stage, f"{'a hang' if event.what == 'hang' else 'an error'} {when}", "an end", fix=fix
-    )
+    return of_text(event.text, event.stage, seen, "an end", fix=fix)
 
 
 # --- results
 
 
-_WRONG_LINK = "reseat it, or replace its riser, and invoke stress again; if it stays, its memory: nvidia-smi -q -i INDEX -d ECC; then return it"
+_WRONG_COPY_FIX = (
+    "reseat it, or replace its riser, and invoke stress again; if it stays, its memory: nvidia-smi -q -i INDEX -d ECC;"
+    " then return it"
+)
 
 
 @check(needs=stress.measured)
 def exact(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """The same products give the same bits each time, and on each GPU of the same model; data that was copied to a GPU
     comes back."""
-    found = facts(stress.measured)
+    document = facts(stress.measured)
     wrong: dict[int, list[Event]] = {}
-    for event in found.events:
+    for event in document.events:
         if event.what == "wrong" and event.gpu is not None:
             wrong.setdefault(event.gpu, []).append(event)
     for number, events in wrong.items():
-        gpu, first = found.gpus[number], events[0]
-        seen = f"{count(len(events), 'time')} wrong, first after {first.at_s:.0f} s, in the stage: {first.stage}: {first.text}"
-        names = {"INDEX": gpu.bus_id}
-        if all(event.text.startswith("all-reduce") for event in events):
-            yield of_symptom("nccl.wrong_data", _at(gpu, slots), seen, "the same bits each time", "host", names=names)
-        elif all(event.text.startswith("copies") for event in events):
-            fix = _WRONG_LINK.replace("INDEX", gpu.bus_id)
-            cause = "its PCIe link or its memory changes data"
-            yield Finding(_at(gpu, slots), "fail", seen, "the data that was sent", cause, fix, "host")
+        bus_id, first = document.gpus[number].bus_id, events[0]
+        at, names = place(bus_id, slots), {"INDEX": bus_id}
+        seen = f"{count(len(events), 'time')} wrong, first after {first.at_s:.0f} s, in the stage: {first.stage}"
+        seen += f": {first.text}"
+        if all(event.text.startswith("copies") for event in events):
+            cause, fix = "its PCIe link or its memory changes data", _WRONG_COPY_FIX.replace("INDEX", bus_id)
+            yield Finding(at, "fail", seen, "the data that was sent", cause, fix, "host")
         else:
-            yield of_symptom("gpu.wrong_results", _at(gpu, slots), seen, "the same bits each time", "host", names=names)
-    odd = dict(_odd(found))
-    for number, seen in odd.items():
+            all_reduce = all(event.text.startswith("all-reduce") for event in events)
+            key = "nccl.wrong_data" if all_reduce else "gpu.wrong_results"
+            yield of_symptom(key, at, seen, "the same bits each time", "host", names=names)
+    unlike = dict(_unlike_peers(document))
+    for number, seen in unlike.items():
         if number not in wrong:
-            gpu = found.gpus[number]
-            names = {"INDEX": gpu.bus_id}
-            yield of_symptom("gpu.wrong_results", _at(gpu, slots), seen, "the bits of its peers", "peers", names=names)
-    if not wrong and not odd:
-        products = sum(one.number for stage in found.stages for result in stage.results for one in result.products)
-        yield Finding("results", "pass", f"{products} products without a wrong bit")
+            bus_id = document.gpus[number].bus_id
+            at, names = place(bus_id, slots), {"INDEX": bus_id}
+            yield of_symptom("gpu.wrong_results", at, seen, "the bits of its peers", "peers", names=names)
+    if not wrong and not unlike:
+        results = [result for stage in document.stages for result in stage.results]
+        number = sum(products.number for result in results for products in result.products)
+        yield Finding("results", "pass", f"{number} products without a wrong bit")
 
 
-def _odd(found: Stress) -> Iterator[tuple[int, str]]:
-    """The GPUs whose product differs from that of most GPUs of the same model; of a draw all."""
+def _unlike_peers(document: Stress) -> Iterator[tuple[int, str]]:
+    """The GPUs whose product differs from that of most GPUs of the same model; all of them if no product is in the
+    majority."""
     digests: dict[tuple[str, str], dict[int, str]] = {}
-    for _, one in found.results("alone"):
-        for kind, digest in one.digests.items():
-            digests.setdefault((found.gpus[one.gpu].name, kind), {})[one.gpu] = digest
-    for (_, name), of in digests.items():
-        values = list(of.values())
+    for _, result in document.results("alone"):
+        for kind, digest in result.digests.items():
+            digests.setdefault((document.gpus[result.gpu].name, kind), {})[result.gpu] = digest
+    for (_, product), by_gpu in digests.items():
+        values = list(by_gpu.values())
         most = max(values, key=values.count)
         draw = values.count(most) * 2 <= len(values)
-        for number, digest in of.items():
+        peers = "its peer" if draw else "those of its peers"
+        for number, digest in by_gpu.items():
             if len(set(values)) > 1 and (draw or digest != most):
-                yield (
-                    number,
-                    f"a product in {name.upper()} has other bits than {'its peer' if draw else 'those of its peers'}",
-                )
+                yield number, f"a product in {product.upper()} has other bits than {peers}"
 
 
 # --- heat and brakes
@@ -223,66 +210,62 @@ def _odd(found: Stress) -> Iterator[tuple[int, str]]:
 def cool(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """Under load no GPU is slowed down by heat or by a power brake, its memory stays below its limit, and none is much
     hotter than its peers."""
-    found = facts(stress.measured)
-    findings = [finding for gpu in found.gpus for finding in _hot(found, gpu, slots)]
+    document = facts(stress.measured)
+    findings = [finding for gpu in document.gpus for finding in _hot(document, gpu, slots)]
     yield from findings
     if not findings:
-        warmth = [one.core_max_c for stage in found.stages for one in stage.results if one.core_max_c is not None]
-        seen = (
-            f"up to {max(warmth):.0f} C, and nothing slowed the GPUs down" if warmth else "NVML reports no temperatures"
-        )
-        yield Finding("heat", "pass" if warmth else "info", seen)
+        hottest_c = highest(result.core_max_c for stage in document.stages for result in stage.results)
+        if hottest_c is None:
+            yield Finding("heat", "info", "NVML reports no temperatures")
+        else:
+            yield Finding("heat", "pass", f"up to {hottest_c:.0f} C, and nothing slowed the GPUs down")
 
 
-def _hot(found: Stress, gpu: StressedGpu, slots: Slots | None) -> Iterator[Finding]:
-    at, every = _at(gpu, slots), [one for stage in found.stages for one in stage.results if one.gpu == gpu.index]
-    shares: dict[str, float] = {}
-    for one in every:
-        for reason, share in one.reasons.items():
-            shares[reason] = max(shares.get(reason, 0.0), share)
-    core, memory = _most(one.core_max_c for one in every), _most(one.memory_max_c for one in every)
-    warmth = (
-        f" at {core:.0f} C{f' (slowdown at {gpu.slowdown_c} C)' if gpu.slowdown_c else ''}" if core is not None else ""
-    )
-    near = memory is not None and gpu.memory_most_c is not None and memory >= gpu.memory_most_c - NEAR_MEMORY_LIMIT_C
-    core_hot = core is not None and gpu.slowdown_c is not None and core >= gpu.slowdown_c
-    by_driver = shares.get("heat, by the driver", 0.0) >= BRAKED
-    slowed = True
-    if shares.get("power brake", 0.0) >= BRAKED:
-        yield of_symptom("power.brake", at, "slowed down by the power supply or the board", "full clocks", "host")
-    elif shares.get("heat, by the hardware", 0.0) >= BRAKED or core_hot:
-        yield of_symptom("thermal.hardware", at, f"slowed down by heat{warmth}", "full clocks", "host")
-    elif near and (by_driver or (memory or 0) >= (gpu.memory_most_c or 0)):
-        said = f"its memory is at {memory:.0f} C{', and the driver lowers its clock for it' if by_driver else ''}"
-        verdict: Verdict | None = "fail" if by_driver else None
-        yield of_symptom("thermal.memory", at, said, f"below {gpu.memory_most_c} C", "host", verdict=verdict)
-    elif by_driver and memory is None and core is not None and core <= (gpu.slowdown_c or 0) - COOL_CORE_C:
-        said = f"slowed down by the driver for heat, while the core is at {core:.0f} C: its memory, whose temperature NVML does not report"
-        yield of_symptom("thermal.memory_junction", at, said, "full clocks", "host", verdict="fail")
+def _hot(document: Stress, gpu: StressedGpu, slots: Slots | None) -> Iterator[Finding]:
+    results = document.results_of(gpu)
+    core_c = highest(result.core_max_c for _, result in results)
+    memory_c = highest(result.memory_max_c for _, result in results)
+    brakes = {
+        reason for _, result in results for reason, share in result.reasons.items() if share >= LEAST_SAMPLE_SHARE
+    }
+    by_driver = "heat, by the driver" in brakes
+    slowdown = f" (slowdown at {gpu.slowdown_c} C)" if gpu.slowdown_c else ""
+    warmth = f" at {core_c:.0f} C{slowdown}" if core_c is not None else ""
+    limit_c = gpu.memory_most_c
+    near = memory_c is not None and limit_c is not None and memory_c >= limit_c - NEAR_MEMORY_LIMIT_C
+    core_hot = core_c is not None and gpu.slowdown_c is not None and core_c >= gpu.slowdown_c
+    key, seen, wanted = "", "", "full clocks"
+    verdict: Verdict | None = None
+    if "power brake" in brakes:
+        key, seen = "power.brake", "slowed down by the power supply or the board"
+    elif "heat, by the hardware" in brakes or core_hot:
+        key, seen = "thermal.hardware", f"slowed down by heat{warmth}"
+    elif near and (by_driver or (memory_c or 0) >= (limit_c or 0)):
+        key, wanted, verdict = "thermal.memory", f"below {limit_c} C", "fail" if by_driver else None
+        seen = f"its memory is at {memory_c:.0f} C{', and the driver lowers its clock for it' if by_driver else ''}"
+    elif by_driver and memory_c is None and core_c is not None and core_c <= (gpu.slowdown_c or 0) - COOL_CORE_C:
+        key, verdict = "thermal.memory_junction", "fail"
+        seen = f"slowed down by the driver for heat, while the core is at {core_c:.0f} C"
+        seen += ": its memory, whose temperature NVML does not report"
     elif by_driver:
-        yield of_symptom("thermal.software", at, f"slowed down by the driver{warmth}, for heat", "full clocks", "host")
-    elif shares.get("hardware slowdown", 0.0) >= BRAKED:
-        yield of_symptom("power.brake", at, f"slowed down by its hardware{warmth}", "full clocks", "host")
-    else:
-        slowed = False
-    peers = [warm for other in _peers(found, gpu) if (warm := _hottest_together(found, other)) is not None]
-    own = _hottest_together(found, gpu)
-    if not slowed and own is not None and peers and own >= median(peers) + HOTTER_C:
-        seen, wanted = f"{own:.0f} C under load, hotter than its peers", f"about {median(peers):.0f} C"
-        yield of_symptom("thermal.one_hotter", at, seen, wanted, "peers")
+        key, seen = "thermal.software", f"slowed down by the driver{warmth}, for heat"
+    elif "hardware slowdown" in brakes:
+        key, seen = "power.brake", f"slowed down by its hardware{warmth}"
+    if key:
+        yield of_symptom(key, place(gpu.bus_id, slots), seen, wanted, "host", verdict=verdict)
+        return
+    own_c, *others_c = (
+        highest(result.core_max_c for _, result in document.results("soak") if result.gpu == each.index)
+        for each in (gpu, *_peers(document, gpu))
+    )
+    peers_c = [hottest_c for hottest_c in others_c if hottest_c is not None]
+    if own_c is not None and peers_c and own_c >= median(peers_c) + HOTTER_C:
+        seen, wanted = f"{own_c:.0f} C under load, hotter than its peers", f"about {median(peers_c):.0f} C"
+        yield of_symptom("thermal.one_hotter", place(gpu.bus_id, slots), seen, wanted, "peers")
 
 
-def _peers(found: Stress, gpu: StressedGpu) -> list[StressedGpu]:
-    return [other for other in found.gpus if other.name == gpu.name and other is not gpu]
-
-
-def _hottest_together(found: Stress, gpu: StressedGpu) -> float | None:
-    """Its highest temperature in the soak, in which all GPUs work as long as each other; None without one."""
-    return _most(one.core_max_c for _, one in found.results("soak") if one.gpu == gpu.index)
-
-
-def _most(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+def _peers(document: Stress, gpu: StressedGpu) -> list[StressedGpu]:
+    return [other for other in document.gpus if other.name == gpu.name and other is not gpu]
 
 
 # --- speed
@@ -290,149 +273,127 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 class Slow(Struct, frozen=True):
     """A GPU that is slower than its peers with one kind of product in one stage: by which share, and at which share of
-    their clock."""
+    their clock (None: not known)."""
 
     stage: Stage
-    kind: str
+    products: Products
     by: float
     clock: float | None
     peers: int
-    sensors: Sensors
 
 
 @check(needs=stress.measured, follows=("thermal.", "power.", "gpu.", survived))
 def speed(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """Each GPU computes as fast as its peers of the same model: alone, and with all others. A slow GPU is slower at the
     same clocks, or at lower clocks; then the finding has the reason."""
-    found = facts(stress.measured)
+    document = facts(stress.measured)
     findings = []
-    for gpu in found.gpus:
-        slow = list(_slow(found, gpu))
-        if slow:
-            findings.append(_slower(gpu, max(slow, key=lambda one: one.by), slots))
+    for gpu in document.gpus:
+        if slow := max(_slow(document, gpu), key=lambda slow: slow.by, default=None):
+            findings.append(_slower(gpu, slow, slots))
     yield from findings
-    if not findings:
-        yield Finding("speed", "pass", _equal(found))
+    if findings:
+        return
+    rates = [products.tflops for _, result in document.results("soak") for products in result.products]
+    speeds = (
+        f"{min(rates):.1f} to {max(rates):.1f} TFLOPS in the soak" if rates else "no speed was measured in the soak"
+    )
+    alike = any(_peers(document, gpu) for gpu in document.gpus)
+    compared = "no GPU is slower than its peers" if alike else "no GPU has a peer to compare with"
+    yield Finding("speed", "pass", f"{speeds}; {compared}")
 
 
-def _slow(found: Stress, gpu: StressedGpu) -> Iterator[Slow]:
+def _slow(document: Stress, gpu: StressedGpu) -> Iterator[Slow]:
     """Where a GPU is slower than its peers. Stages with the same number of GPUs are compared."""
-    peers = {other.index for other in _peers(found, gpu)}
+    peers = {other.index for other in _peers(document, gpu)}
     for name in ("alone", "together", "in step", "soak"):
-        results = list(found.results(name))
+        results = list(document.results(name))
         most = max((len(stage.gpus) for stage, _ in results), default=0)
-        own = [(stage, one) for stage, one in results if one.gpu == gpu.index and len(stage.gpus) == most]
-        for stage, one in own:
-            for products in one.products:
-                others = [
-                    rate
-                    for other_stage, other in results
-                    if other.gpu in peers and len(other_stage.gpus) == most and (rate := other.rate(products.kind))
-                ]
-                if not others:
-                    continue
-                by = 1 - products.tflops / median(other.tflops for other in others)
-                if by >= SLOWER:
-                    clocks = [other.sm_mean_mhz for other in others if other.sm_mean_mhz]
-                    clock = products.sm_mean_mhz / median(clocks) if clocks and products.sm_mean_mhz else None
-                    yield Slow(stage, products.kind, by, clock, len(others), products)
+        results = [(stage, result) for stage, result in results if len(stage.gpus) == most]
+        own = [(stage, products) for stage, one in results if one.gpu == gpu.index for products in one.products]
+        for stage, products in own:
+            others = [rate for _, other in results if other.gpu in peers and (rate := other.products_of(products.kind))]
+            by = 1 - products.tflops / median(other.tflops for other in others) if others else 0.0
+            if by >= SLOWER:
+                clocks = [other.sm_mean_mhz for other in others if other.sm_mean_mhz]
+                clock = products.sm_mean_mhz / median(clocks) if clocks and products.sm_mean_mhz else None
+                yield Slow(stage, products, by, clock, len(others))
 
 
+_NO_CLOCKS = "NVML reports no clocks, so their part in it is not known"
 _SAME_CLOCK_CAUSE = (
     "its clock promises more than it computes: a worn chip, a VBIOS of another card, or memory that is slow"
 )
 _SAME_CLOCK_FIX = (
-    "compare its VBIOS with that of its peers (nvidia-smi -q -i INDEX | grep VBIOS); swap it with another position and invoke stress "
-    "again: if the slowness moves with the GPU, return it"
+    "compare its VBIOS with that of its peers (nvidia-smi -q -i INDEX | grep VBIOS); swap it with another position and"
+    " invoke stress again: if the slowness moves with the GPU, return it"
 )
+_COOLER = "its cooler: fan, dust, screws crosswise to their torque, new paste"
 _LOWER = {
     "power limit": ("its power limit is lower than that of its peers, or its chip needs more power for the same clock",
-                    "invoke limits --show compares the limits; with equal limits: its cooler (heat costs power), else a chip that needs more"),
+                    "invoke limits --show compares the limits; with equal limits: its cooler (heat costs power), else a"
+                    " chip that needs more"),
     "application clocks": ("its clocks are set lower than those of its peers", "invoke limits --show; invoke limits"),
-    "heat, by the driver": ("heat", "its cooler: fan, dust, screws crosswise to their torque, new paste"),
-    "heat, by the hardware": ("heat", "its cooler: fan, dust, screws crosswise to their torque, new paste"),
+    "heat, by the driver": ("heat", _COOLER),
+    "heat, by the hardware": ("heat", _COOLER),
     "power brake": ("the power supply or the board brakes it", "invoke explain power.brake"),
     "hardware slowdown": ("its hardware brakes it", "invoke explain power.brake; invoke explain thermal.hardware"),
-    "sync boost": ("it runs at the clock of the slowest GPU of its group", "nvidia-smi boost-slider; nvidia-smi -q -d CLOCK"),
+    "sync boost": ("it runs at the clock of the slowest GPU of its group",
+                   "nvidia-smi boost-slider; nvidia-smi -q -d CLOCK"),
 }  # fmt: skip
+"""By the reason for lower clocks: cause and fix."""
 
 
 def _slower(gpu: StressedGpu, slow: Slow, slots: Slots | None) -> Finding:
     """The finding on a slow GPU."""
     peers = f"its {count(slow.peers, 'peer')}" if slow.peers > 1 else "its peer"
-    seen = f"{slow.by:.0%} slower than {peers} in {slow.kind.upper()} ({slow.stage.title})"
+    seen = f"{slow.by:.0%} slower than {peers} in {slow.products.kind.upper()} ({slow.stage.title})"
     verdict: Verdict = "fail" if slow.by >= MUCH_SLOWER else "warn"
-    wanted = f"within {SLOWER:.0%} of its peers"
-    names = gpu.bus_id
     if slow.clock is None:
-        cause, fix = "NVML reports no clocks, so their part in it is not known", _SAME_CLOCK_FIX
+        cause, fix = _NO_CLOCKS, _SAME_CLOCK_FIX
     elif slow.clock >= 1 - SAME_CLOCK or slow.by > 3 * (1 - slow.clock):
         seen += " at the same clocks"
         cause, fix = _SAME_CLOCK_CAUSE, _SAME_CLOCK_FIX
     else:
-        reason = max(slow.sensors.reasons, key=lambda name: slow.sensors.reasons[name], default=None)
+        reasons = slow.products.reasons
+        reason = max(reasons, key=lambda name: reasons[name], default=None)
         why = f", because: {reason}" if reason else ", for no reason that NVML tells"
         seen += f" at {1 - slow.clock:.0%} lower clocks{why}"
-        cause, fix = (
-            _LOWER[reason]
-            if reason
-            else ("a lower clock that NVML does not explain", "nvidia-smi -q -i INDEX -d CLOCK,PERFORMANCE")
-        )
-    return Finding(_at(gpu, slots), verdict, seen, wanted, cause, fix.replace("INDEX", names), "peers")
-
-
-def _equal(found: Stress) -> str:
-    models: dict[str, list[int]] = {}
-    for gpu in found.gpus:
-        models.setdefault(gpu.name, []).append(gpu.index)
-    alike = max(map(len, models.values()), default=0)
-    rates = [one.tflops for stage, result in found.results("soak") for one in result.products]
-    speeds = (
-        f"{min(rates):.1f} to {max(rates):.1f} TFLOPS in the soak" if rates else "no speed was measured in the soak"
-    )
-    return f"{speeds}; {'no GPU is slower than its peers' if alike > 1 else 'no GPU has a peer to compare with'}"
+        unexplained = "a lower clock that NVML does not explain", "nvidia-smi -q -i INDEX -d CLOCK,PERFORMANCE"
+        cause, fix = _LOWER[reason] if reason else unexplained
+    wanted, fix = f"within {SLOWER:.0%} of its peers", fix.replace("INDEX", gpu.bus_id)
+    return Finding(place(gpu.bus_id, slots), verdict, seen, wanted, cause, fix, "peers")
 
 
 @check(needs=stress.measured, follows=("thermal.", "power.", "gpu.", survived, speed))
 def as_model(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """Each GPU computes what its model can at its clock, where the catalogue knows that. So GPUs that are all slow are
     found too."""
-    found, bus = facts.all(stress.measured, pci.gpus)
+    document, bus = facts.all(stress.measured, pci.gpus)
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     shares: list[float] = []
-    for gpu in found.gpus:
-        model = models.get(BusId(gpu.bus_id))
-        if model is None or model.tflops is None:
-            continue
-        kinds = dict(_shares_of_peak(found, gpu, model.tflops))
+    for gpu in document.gpus:
+        model, alone = models.get(BusId(gpu.bus_id)), document.alone.get(gpu.index)
+        peak = model.tflops if model else None
+        kinds = {
+            products.kind: products.tflops / (figure * products.sm_mean_mhz / peak.at_mhz)
+            for products in (alone.products if alone else ())
+            if peak and (figure := getattr(peak, products.kind)) and products.sm_mean_mhz
+        }
         shares += kinds.values()
-        kind = min(kinds, key=lambda name: kinds[name], default="")
-        if kind and kinds[kind] < LEAST_OF_PEAK:
+        kind = min(kinds, key=lambda name: kinds[name], default=None)
+        if model and kind and kinds[kind] < LEAST_OF_PEAK:
             seen = f"{kinds[kind]:.0%} of what the {model.label} can in {kind.upper()} at this clock"
             cause = "the driver, the CUDA libraries or a setting of the machine, if its peers are as slow; else the GPU"
-            fix = "invoke explain MODEL; invoke verify; then another driver branch: invoke try --driver BRANCH"
-            wanted = f"{LEAST_OF_PEAK:.0%} or more"
-            yield Finding(_at(gpu, slots), "warn", seen, wanted, cause, fix.replace("MODEL", model.key), "catalogue")
+            fix = f"invoke explain {model.key}; invoke verify; then another driver branch: invoke try --driver BRANCH"
+            at, wanted = place(gpu.bus_id, slots), f"{LEAST_OF_PEAK:.0%} or more"
+            yield Finding(at, "warn", seen, wanted, cause, fix, "catalogue")
     if not shares:
-        yield Finding(
-            "model's speed", "info", "the catalogue has no figure, or no clock was read", fix="docs/guide/stress.md"
-        )
+        seen = "the catalogue has no figure, or no clock was read"
+        yield Finding("model's speed", "info", seen, fix="docs/guide/stress.md")
     elif min(shares) >= LEAST_OF_PEAK:
-        yield Finding(
-            "model's speed",
-            "pass",
-            f"{min(shares):.0%} to {max(shares):.0%} of the models' figures",
-            source="catalogue",
-        )
-
-
-def _shares_of_peak(found: Stress, gpu: StressedGpu, peak: Tflops) -> Iterator[tuple[str, float]]:
-    """Of each kind of product that it made alone, the share of its model's figure at the clock that it had."""
-    for _, one in found.results("alone"):
-        for products in one.products if one.gpu == gpu.index else ():
-            figure = getattr(peak, products.kind)
-            if figure and products.sm_mean_mhz:
-                yield products.kind, products.tflops / (figure * products.sm_mean_mhz / peak.at_mhz)
+        seen = f"{min(shares):.0%} to {max(shares):.0%} of the models' figures"
+        yield Finding("model's speed", "pass", seen, source="catalogue")
 
 
 # --- the past
@@ -445,25 +406,25 @@ def as_before(
     """Each GPU is as fast, in products and copies, as in its earlier stresses on this machine, which are in the
     history. Stresses are compared if power limit, driver branch and CUDA runtime are the same and the duration is
     similar; otherwise a difference is shown with the settings that differ, and not judged."""
-    found = facts(stress.measured)
-    before = figures_before or {}
-    dates = []
-    yielded = False
-    for figures in stress.figures(found):
-        gpu = next(one for one in found.gpus if one.uuid == figures.uuid)
-        difference = own_past.difference(figures, before.get(gpu.uuid, ()))
-        if difference:
-            yielded = True
-            yield _unlike_before(_at(gpu, slots), difference, gpu.bus_id)
-        elif at := own_past.compared_with(figures, before.get(gpu.uuid, ())):
+    document, before = facts(stress.measured), figures_before or {}
+    by_uuid = {gpu.uuid: gpu for gpu in reversed(document.gpus)}
+    differs, dates = False, []
+    for figures in stress.figures(document):
+        bus_id, earlier = by_uuid[figures.uuid].bus_id, before.get(figures.uuid, ())
+        if difference := own_past.difference(figures, earlier):
+            differs = True
+            yield _unlike_before(place(bus_id, slots), difference, bus_id)
+        elif at := own_past.compared_with(figures, earlier):
             dates.append(at)
-    if not yielded:
-        known = any(before.get(gpu.uuid) for gpu in found.gpus)
-        nothing = (
-            "no earlier stress with these settings" if known else "no earlier stress of these GPUs on this machine"
-        )
-        seen = f"{count(len(dates), 'GPU')} as fast as {own_past.on_day(min(dates))}" if dates else nothing
-        yield Finding("own past", "pass" if dates else "info", seen, source="past")
+    if differs:
+        return
+    if dates:
+        seen = f"{count(len(dates), 'GPU')} as fast as {own_past.on_day(min(dates))}"
+    elif any(before.get(gpu.uuid) for gpu in document.gpus):
+        seen = "no earlier stress with these settings"
+    else:
+        seen = "no earlier stress of these GPUs on this machine"
+    yield Finding("own past", "pass" if dates else "info", seen, source="past")
 
 
 def _unlike_before(at: str, difference: Difference, bus_id: str) -> Finding:
@@ -476,34 +437,44 @@ def _unlike_before(at: str, difference: Difference, bus_id: str) -> Finding:
     return Finding(at, verdict, difference.words, wanted, cause, fix.replace("INDEX", bus_id), "past")
 
 
-_LINK_SINCE = "its PCIe link has fewer lanes or a lower generation than then, or it is at another slot"
-_LINK_FIX = "sudo lspci -vvv -s INDEX | grep LnkSta; reseat it, another slot or riser"
-_MEMORY_SINCE = "a lower memory clock than then, or memory that repairs errors"
-_MEMORY_FIX = "nvidia-smi -q -i INDEX -d CLOCK,ECC"
-_COOLER = "its cooler: fan, dust, screws crosswise to their torque, new paste; and the room"
+_LINK_SINCE = (
+    "its PCIe link has fewer lanes or a lower generation than then, or it is at another slot",
+    "sudo lspci -vvv -s INDEX | grep LnkSta; reseat it, another slot or riser",
+)
+_MEMORY_SINCE = (
+    "a lower memory clock than then, or memory that repairs errors",
+    "nvidia-smi -q -i INDEX -d CLOCK,ECC",
+)
+_ROOM = f"{_COOLER}; and the room"
 _LOWER_SINCE = {
     **_LOWER,
     "power limit": (
         "it reaches the same power limit at a lower clock: heat costs power, or the chip needs more",
-        _COOLER,
+        _ROOM,
     ),
     "application clocks": ("its clocks are set lower than then", "invoke limits --show; invoke limits"),
 }
-_SAME_CLOCK_SINCE = "its clock promises more than it computes: memory or links that became slow, work of others beside it, or a worn chip"
-_SAME_CLOCK_SINCE_FIX = "invoke stress again, with nothing else on the machine; if it stays, swap it with another position: if the slowness moves with the GPU, return it"
+_SAME_CLOCK_SINCE_CAUSE = (
+    "its clock promises more than it computes: memory or links that became slow, work of others beside it, or a worn"
+    " chip"
+)
+_SAME_CLOCK_SINCE_FIX = (
+    "invoke stress again, with nothing else on the machine; if it stays, swap it with another position: if the slowness"
+    " moves with the GPU, return it"
+)
 
 
 def _cause_since(difference: Difference) -> tuple[str, str]:
     """Cause and fix of a GPU that became slower with the same settings."""
     if difference.unit != "TFLOPS":
-        return (_MEMORY_SINCE, _MEMORY_FIX) if "memory" in difference.name else (_LINK_SINCE, _LINK_FIX)
+        return _MEMORY_SINCE if "memory" in difference.name else _LINK_SINCE
     if difference.clock is None:
-        return "NVML reports no clocks, so their part in it is not known", _SAME_CLOCK_SINCE_FIX
+        return _NO_CLOCKS, _SAME_CLOCK_SINCE_FIX
     if difference.clock >= 1 - SAME_CLOCK:
-        return _SAME_CLOCK_SINCE, _SAME_CLOCK_SINCE_FIX
+        return _SAME_CLOCK_SINCE_CAUSE, _SAME_CLOCK_SINCE_FIX
     lower = f"its clock is {1 - difference.clock:.0%} lower"
     if difference.hotter_c is not None and difference.hotter_c >= HOTTER_IN_STRESS_C:
-        return f"{lower}, and it is {difference.hotter_c:.0f} C hotter than then", _COOLER
+        return f"{lower}, and it is {difference.hotter_c:.0f} C hotter than then", _ROOM
     cause, fix = _LOWER_SINCE.get(difference.slowed_by, ("", "nvidia-smi -q -i INDEX -d CLOCK,PERFORMANCE"))
     return f"{lower}{f': {cause}' if cause else ', for no reason that NVML tells'}", fix
 
@@ -514,78 +485,69 @@ def _cause_since(difference: Difference) -> tuple[str, str]:
 @check(needs=stress.measured, follows=("pcie.", "gpu.", survived, cool))
 def copies(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """The copies within the memory of a GPU, to it and back are as fast as those of its peers of the same model."""
-    found = facts(stress.measured)
-    alone = {one.gpu: one for _, one in found.results("alone")}
-    findings = [finding for gpu in found.gpus if gpu.index in alone for finding in _copies(found, gpu, alone, slots)]
+    document = facts(stress.measured)
+    alone = document.alone
+    findings = [finding for gpu in document.gpus for finding in _slow_copies(document, gpu, alone, slots)]
     yield from findings
     if not findings:
-        rates = [
-            rate for one in alone.values() for rate in (one.gb_s.to_device, one.gb_s.from_device) if rate is not None
-        ]
-        seen = f"{min(rates):.1f} to {max(rates):.1f} GB/s between host and GPU" if rates else "not measured"
-        yield Finding("copies", "pass" if rates else "info", seen)
+        rates = [rate for result in alone.values() for rate in (result.gb_s.to_device, result.gb_s.from_device)]
+        known = [rate for rate in rates if rate is not None]
+        seen = f"{min(known):.1f} to {max(known):.1f} GB/s between host and GPU" if known else "not measured"
+        yield Finding("copies", "pass" if known else "info", seen)
 
 
-_WAYS: tuple[tuple[str, str, float, str, str], ...] = (
-    ("memory", "its own memory", SLOWER_MEMORY, "lower memory clocks, or memory that repairs errors",
-     "nvidia-smi -q -i INDEX -d CLOCK,ECC: compare memory clock and counters with those of a peer"),
-    ("to_device", "copies to it", SLOWER_LINK, "fewer PCIe lanes or a lower generation than its peers have, or the other processor's memory",
-     "sudo lspci -vvv -s INDEX | grep LnkSta; lspci -tv; reseat it, another slot or riser"),
-    ("from_device", "copies from it", SLOWER_LINK, "fewer PCIe lanes or a lower generation than its peers have, or the other processor's memory",
-     "sudo lspci -vvv -s INDEX | grep LnkSta; lspci -tv; reseat it, another slot or riser"),
-)  # fmt: skip
+_LINK = (
+    "fewer PCIe lanes or a lower generation than its peers have, or the other processor's memory",
+    "sudo lspci -vvv -s INDEX | grep LnkSta; lspci -tv; reseat it, another slot or riser",
+)
+_MEMORY = (
+    "lower memory clocks, or memory that repairs errors",
+    "nvidia-smi -q -i INDEX -d CLOCK,ECC: compare memory clock and counters with those of a peer",
+)
+_COPIES = (
+    ("memory", "its own memory", SLOWER_MEMORY, *_MEMORY),
+    ("to_device", "copies to it", SLOWER_LINK, *_LINK),
+    ("from_device", "copies from it", SLOWER_LINK, *_LINK),
+)
+"""The name of each kind of copies, the same in words, the share that counts, cause and fix."""
 
 
-def _copies(found: Stress, gpu: StressedGpu, alone: dict[int, StageResult], slots: Slots | None) -> Iterator[Finding]:
-    for name, words, share, cause, fix in _WAYS:
+def _slow_copies(
+    document: Stress, gpu: StressedGpu, alone: dict[int, StageResult], slots: Slots | None
+) -> Iterator[Finding]:
+    compared = [alone[each.index].gb_s for each in _peers(document, gpu) if each.index in alone]
+    for name, words, share, cause, fix in _COPIES if gpu.index in alone else ():
         own = getattr(alone[gpu.index].gb_s, name)
-        others = [
-            rate
-            for other in _peers(found, gpu)
-            if other.index in alone and (rate := getattr(alone[other.index].gb_s, name))
-        ]
-        if own is None or not others or own > (1 - share) * median(others):
-            continue
-        seen = f"{words}: {own:.1f} GB/s, {1 - own / median(others):.0%} slower than its peers"
-        yield Finding(
-            _at(gpu, slots),
-            "warn",
-            seen,
-            f"about {median(others):.1f} GB/s",
-            cause,
-            fix.replace("INDEX", gpu.bus_id),
-            "peers",
-        )
+        others = [rate for gb_s in compared if (rate := getattr(gb_s, name))]
+        if own is not None and others and own <= (1 - share) * median(others):
+            seen = f"{words}: {own:.1f} GB/s, {1 - own / median(others):.0%} slower than its peers"
+            wanted, fix = f"about {median(others):.1f} GB/s", fix.replace("INDEX", gpu.bus_id)
+            yield Finding(place(gpu.bus_id, slots), "warn", seen, wanted, cause, fix, "peers")
 
 
 @check(needs=stress.measured, follows=("gpu.", "ecc."))
 def counters(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """The counters of memory errors and of replays of the PCIe links did not rise under load."""
-    found = facts(stress.measured)
-    findings = [finding for gpu in found.gpus for finding in _risen(gpu, slots)]
+    gpus = facts(stress.measured).gpus
+    findings = [finding for gpu in gpus for finding in _risen(gpu, slots)]
     yield from findings
     if not findings:
-        known = sum(gpu.after.pcie_replays is not None or gpu.after.ecc_uncorrected is not None for gpu in found.gpus)
+        known = sum(gpu.after.pcie_replays is not None or gpu.after.ecc_uncorrected is not None for gpu in gpus)
         seen = f"none rose on {count(known, 'GPU')}" if known else "these GPUs report none"
         yield Finding("counters", "pass" if known else "info", seen)
 
 
 def _risen(gpu: StressedGpu, slots: Slots | None) -> Iterator[Finding]:
-    at, names = _at(gpu, slots), {"INDEX": gpu.bus_id}
-    rise = {name: _rise(getattr(gpu.before, name), getattr(gpu.after, name)) for name in gpu.before.__struct_fields__}
-    if rise["ecc_uncorrected"]:
-        seen = f"{count(rise['ecc_uncorrected'], 'uncorrectable memory error')} under load"
-        yield of_symptom("ecc.uncorrectable", at, seen, "none", "host", names=names)
-    if rise["ecc_corrected"]:
-        seen = f"{count(rise['ecc_corrected'], 'corrected memory error')} under load"
-        if rise["ecc_corrected"] >= CORRECTED:
-            yield of_symptom("ecc.corrected_many", at, seen, "none", "host", names=names)
-        else:
+    at = place(gpu.bus_id, slots)
+    for name, noun, of, key in (
+        ("ecc_uncorrected", "uncorrectable memory error", "", "ecc.uncorrectable"),
+        ("ecc_corrected", "corrected memory error", "", "ecc.corrected_many"),
+        ("pcie_replays", "replay", " of its PCIe link", "pcie.errors"),
+    ):
+        before, after = getattr(gpu.before, name), getattr(gpu.after, name)
+        rise = after - before if before is not None and after is not None else 0
+        seen = f"{count(rise, noun)}{of} under load"
+        if name == "ecc_corrected" and 0 < rise < CORRECTED:
             yield Finding(at, "info", seen, "none")
-    if rise["pcie_replays"]:
-        seen = f"{count(rise['pcie_replays'], 'replay')} of its PCIe link under load"
-        yield of_symptom("pcie.errors", at, seen, "none", "host", names=names)
-
-
-def _rise(before: int | None, after: int | None) -> int:
-    return max(0, after - before) if before is not None and after is not None else 0
+        elif rise > 0:
+            yield of_symptom(key, at, seen, "none", "host", names={"INDEX": gpu.bus_id})

@@ -8,7 +8,7 @@ from typing import Any
 from rigwright.cli import runner
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
-from rigwright.features.stress import action as stressed, earlier_figures, run as engine, table
+from rigwright.features.stress import action, earlier_figures, table
 from rigwright.features.stress.facts import Stress
 from rigwright.features.stress.options import StressOptions
 from rigwright.fleet import pool
@@ -17,29 +17,29 @@ from rigwright.report.labels import as_is
 
 
 def stress(options: StressOptions) -> int:
-    """Loads the GPUs of every host after a yes; prints the verdict, the problems and a table for each. Returns the exit
-    code."""
+    """Loads the GPUs of every host after a confirmation; prints the verdict, the problems and a table for each. Returns
+    the exit code."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
         if options.executor:
             raise UsageError("--executor", "a stress is watched from this machine", "stress without --executor")
-        asked = engine.StressOptions(60 * options.minutes, options.wheels)
-        act = partial(_stress, options=options, asked=asked)
+        act = partial(_stress, options=options)
         return runner.HostCommand(options, act, runner.playbook(options.playbook, "stress"))
 
     return runner.run(options, prepare)
 
 
-def _stress(jobs: list[HostJob], text: Any, options: StressOptions, asked: engine.StressOptions) -> None:
-    pool.run_hosts(jobs, stressed.look, activity="looking at the GPUs")
+def _stress(jobs: list[HostJob], text: Any, options: StressOptions) -> None:
+    pool.run_hosts(jobs, action.look, activity="looking at the GPUs")
     able = [job for job in jobs if job.report.error is None]
     if not able:
         return
     for job in able:
-        text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(_announced(job, asked.seconds))}")
+        text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(_announcement(job, 60 * options.minutes))}")
     runner.consent(options.yes, "Load these GPUs with all that they can do?")
     before = earlier_figures.read(able, text)
-    pool.run_hosts(able, partial(stressed.stress_host, options=asked, before=before), activity="loading the GPUs")
+    act = partial(action.stress_host, seconds=60 * options.minutes, wheels=options.wheels, before=before)
+    pool.run_hosts(able, act, activity="loading the GPUs")
     for job in able:
         measured = job.report.get(Stress)
         if measured is None:
@@ -47,15 +47,14 @@ def _stress(jobs: list[HostJob], text: Any, options: StressOptions, asked: engin
         if job.report.error is None:
             runner.show_result(job.report, text, options.findings)
         table.show(text.console, measured, job.bound.desired.slots)
-        table.with_other_settings(text.console, job.report.findings)
+        table.show_other_settings(text.console, job.report.findings)
 
 
-def _announced(job: HostJob, seconds: float) -> str:
-    """What will be done with a host."""
+def _announcement(job: HostJob, seconds: float) -> str:
     cards = job.report.facts.get("gpu.gpus")
     number = count(len(cards), "GPU") if isinstance(cards, tuple) else "the GPUs"
     duration = f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
     return (
-        f"{number} at full load for about {duration}: each alone, then more and more together, then in the pattern of training,"
-        " then all for the rest. A weak supply or a poor contact may lose GPUs, or reset the machine."
+        f"{number} at full load for about {duration}: each alone, then more and more together, then in the pattern of"
+        " training, then all for the rest. A weak supply or a poor contact may lose GPUs, or reset the machine."
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from rigwright.cli import fleet_check
 from rigwright.cli.fleet_check import RecordedIds
 from rigwright.core.errors import HistoryError
 from rigwright.features.stress import measured_before
@@ -13,26 +12,31 @@ from rigwright.features.stress.measured_before import Figures, MeasuredPairs
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 
+T = TypeVar("T")
+
 
 def read(jobs: Sequence[HostJob], text: Any, ids: RecordedIds | None = None) -> dict[str, Figures]:
-    """By host what earlier stresses measured of its GPUs; {} and a warning where the history cannot be read. `ids`: of
-    these hosts."""
-    try:
-        with History.open() as past:
-            machines = (ids or RecordedIds(jobs)).of(past)
-            return {name: measured_before.recorded(past, machine) for name, machine in machines.items()}
-    except HistoryError as error:
-        text.warn(f"nothing is known of earlier stresses: {error}")
-        return {}
+    """By host the figures of earlier stresses of its GPUs; {} and a warning if the history cannot be read. `ids`: the
+    ids of these hosts, if they are read already."""
+    return _read(jobs, text, ids, measured_before.recorded, "stresses")
 
 
 def pairs(jobs: Sequence[HostJob], text: Any) -> dict[str, MeasuredPairs]:
-    """By host what earlier peer-to-peer tests measured of its pairs of GPUs; {} and a warning where the history cannot
-    be read."""
+    """By host the figures of earlier peer-to-peer tests; {} and a warning if the history cannot be read."""
+    return _read(jobs, text, None, measured_before.pairs, "peer-to-peer tests")
+
+
+def _read(
+    jobs: Sequence[HostJob],
+    text: Any,
+    ids: RecordedIds | None,
+    figures_of: Callable[[History, int | None], T],
+    measurements: str,
+) -> dict[str, T]:
     try:
         with History.open() as past:
-            machines = fleet_check.machines_of(past, jobs)
-            return {name: measured_before.pairs(past, machine) for name, machine in machines.items()}
+            machines = (ids or RecordedIds(jobs)).of(past)
+            return {name: figures_of(past, machine) for name, machine in machines.items()}
     except HistoryError as error:
-        text.warn(f"nothing is known of earlier peer-to-peer tests: {error}")
+        text.warn(f"nothing is known of earlier {measurements}: {error}")
         return {}

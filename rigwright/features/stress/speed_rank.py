@@ -1,5 +1,4 @@
-"""Ranks the GPUs and machines of a fleet by what their newest stress measured: the slowest first, and what to do about
-it.
+"""Ranks the GPUs and machines of a fleet by their newest stress, the slowest first, with what to do about it.
 
 The thresholds are those of the checks of a stress.
 """
@@ -23,8 +22,13 @@ Measured = Mapping[str, Sequence[MeasuredGpu]]
 
 _COOLER = "its cooler: fan, dust, screws, paste; then invoke stress --host HOST again"
 _BRAKE = "invoke explain power.brake"
+_SWAP = "swap it with a faster one, then invoke stress --host HOST again: if the slowness moves with it, return it"
+_AGAIN = (
+    "invoke stress --host HOST again, with nothing else on the machine; then invoke try --host HOST --driver BRANCH"
+)
 _REASONS: dict[str, tuple[str, str, bool]] = {
-    "power limit": ("its power limit of LIMIT", "nothing is wrong; invoke limits.find --host HOST measures whether another limit is worth it", False),
+    "power limit": ("its power limit of LIMIT", "nothing is wrong; invoke limits.find --host HOST measures whether"
+                    " another limit is worth it", False),
     "application clocks": ("its clocks are set lower", "invoke limits --host HOST --show", False),
     "sync boost": ("it runs at the clock of the slowest GPU of its group", "nvidia-smi -q -d CLOCK", False),
     "heat, by the driver": ("heat", _COOLER, True),
@@ -36,9 +40,8 @@ _REASONS: dict[str, tuple[str, str, bool]] = {
 
 
 class RankedGpu(Struct, frozen=True):
-    """A GPU with the lowest of its shares of the model's figures, and the kind of product of that. `cause`: why it is
-    no higher, "" where NVML says nothing; `todo`: what to do, "" for nothing; `wrong`: whether something is to be
-    mended."""
+    """A GPU with the lowest of its shares of the model's figures, and the kind of product of that share. `cause`: why
+    it is no higher, "" if not known; `todo`: what to do, "" for nothing; `wrong`: whether something needs a repair."""
 
     host: str
     gpu: MeasuredGpu
@@ -50,13 +53,13 @@ class RankedGpu(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """GPUs of one machine of which the same is to be told, the slowest first."""
+    """GPUs of one machine with the same kind, cause and advice, the slowest first."""
 
     gpus: tuple[RankedGpu, ...]
 
     @property
     def first(self) -> RankedGpu:
-        """The slowest one."""
+        """The slowest GPU."""
         return self.gpus[0]
 
     @property
@@ -72,8 +75,8 @@ class Entry(Struct, frozen=True):
 
 
 class RankedMachine(Struct, frozen=True):
-    """A machine with the share of its slowest GPU, the mean share of all, and when (ISO 8601) the oldest of them was
-    measured."""
+    """A machine with the share of its slowest GPU, the mean share of all, and the time (ISO 8601) of the oldest
+    measurement."""
 
     host: str
     slowest: float
@@ -84,10 +87,9 @@ class RankedMachine(Struct, frozen=True):
 
 def gpus(measured: Measured) -> list[RankedGpu]:
     """The GPUs whose model has a figure in the catalogue, the slowest first."""
-    every = [(host, gpu) for host, found in measured.items() for gpu in found]
-    peers = _Peers([gpu for _, gpu in every])
+    peers = _Peers([gpu for of_host in measured.values() for gpu in of_host])
     ranked = []
-    for host, gpu in every:
+    for host, gpu in ((host, gpu) for host, of_host in measured.items() for gpu in of_host):
         if gpu.shares:
             kind = min(gpu.shares, key=lambda name: gpu.shares[name])
             cause, todo, wrong = _advice(gpu, kind, peers)
@@ -98,8 +100,8 @@ def gpus(measured: Measured) -> list[RankedGpu]:
 
 
 class _Peers:
-    """The GPUs of a fleet by what makes their speeds comparable: model, driver branch, power limit. Sorted once, so
-    that a GPU is compared with thousands of others in a few steps."""
+    """The GPUs of a fleet, grouped by model, driver branch and power limit. The rates of a group are sorted once, as a
+    group may have thousands of GPUs."""
 
     def __init__(self, gpus: Sequence[MeasuredGpu]) -> None:
         self._alike: dict[tuple[str, str], list[MeasuredGpu]] = {}
@@ -113,14 +115,10 @@ class _Peers:
 
     def median(self, gpu: MeasuredGpu, product: str) -> float | None:
         """The median rate of the others; None if no other has one."""
-        rates = self._of(gpu)[1].get(product, [])
-        without = bisect_left(rates, gpu.tflops.get(product) or 0.0)
-        rest = len(rates) - bool(gpu.tflops.get(product))
-
-        def at(place: int) -> float:
-            return rates[place + (place >= without)] if rest < len(rates) else rates[place]
-
-        return (at((rest - 1) // 2) + at(rest // 2)) / 2 if rest > 0 else None
+        others = self._of(gpu)[1].get(product, []).copy()
+        if own := gpu.tflops.get(product):
+            del others[bisect_left(others, own)]
+        return (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2 if others else None
 
     def _of(self, gpu: MeasuredGpu) -> tuple[int, dict[str, list[float]]]:
         key = (*_kind_of(gpu), gpu.power_limit_w)
@@ -133,19 +131,15 @@ class _Peers:
 
 
 def findings(host: str, measured: Sequence[MeasuredGpu]) -> tuple[Finding, ...]:
-    """A warning for each GPU of a machine that its newest stress showed to be slower than it should be."""
-    return tuple(
-        Finding(
-            f"{one.gpu.position} {one.gpu.bus_id}".strip(),
-            "warn",
-            f"{one.share:.0%} of its model's figure in {one.kind.upper()} {on_day(one.gpu.at)}: {one.cause}",
-            fix=one.todo,
-            source="past",
-            check=plugin_name(as_before),
-        )
-        for one in gpus({host: measured})
-        if one.wrong
-    )
+    """A warning for each GPU of a machine that was slower in its newest stress than it should be."""
+    warnings = []
+    for ranked in gpus({host: measured}):
+        if ranked.wrong:
+            subject = f"{ranked.gpu.position} {ranked.gpu.bus_id}".strip()
+            share = f"{ranked.share:.0%} of its model's figure in {ranked.kind.upper()} {on_day(ranked.gpu.at)}"
+            seen, check = f"{share}: {ranked.cause}", plugin_name(as_before)
+            warnings.append(Finding(subject, "warn", seen, fix=ranked.todo, source="past", check=check))
+    return tuple(warnings)
 
 
 def entries(ranked: Sequence[RankedGpu]) -> list[Entry]:
@@ -153,7 +147,7 @@ def entries(ranked: Sequence[RankedGpu]) -> list[Entry]:
     alike: dict[tuple[str, ...], list[RankedGpu]] = {}
     for one in ranked:
         alike.setdefault((one.host, one.kind, one.cause, one.todo), []).append(one)
-    return [Entry(tuple(found)) for found in alike.values()]
+    return [Entry(tuple(group)) for group in alike.values()]
 
 
 def machines(ranked: Sequence[RankedGpu]) -> list[RankedMachine]:
@@ -161,39 +155,30 @@ def machines(ranked: Sequence[RankedGpu]) -> list[RankedMachine]:
     by_host: dict[str, list[RankedGpu]] = {}
     for one in ranked:
         by_host.setdefault(one.host, []).append(one)
-    return [
-        RankedMachine(
-            host,
-            found[0].share,
-            sum(one.share for one in found) / len(found),
-            len(found),
-            min(one.gpu.at for one in found),
-        )
-        for host, found in by_host.items()
-    ]
+    made = []
+    for host, group in by_host.items():
+        mean, oldest = sum(one.share for one in group) / len(group), min(one.gpu.at for one in group)
+        made.append(RankedMachine(host, group[0].share, mean, len(group), oldest))
+    return made
 
 
 def without_figure(measured: Measured) -> list[str]:
     """The models of measured GPUs of which the catalogue has no figure, sorted."""
-    return sorted({gpu.model or "unknown" for found in measured.values() for gpu in found if not gpu.shares})
+    return sorted({gpu.model or "unknown" for of_host in measured.values() for gpu in of_host if not gpu.shares})
 
 
 def _advice(gpu: MeasuredGpu, kind: str, peers: _Peers) -> tuple[str, str, bool]:
     """Why a GPU has no higher share, what to do, and whether something is wrong."""
     behind = {name: 1 - rate / middle for name, rate in gpu.tflops.items() if (middle := peers.median(gpu, name))}
     by = max(behind.values(), default=0.0)
-    _, todo, _ = reason = _REASONS.get(gpu.slowed_by, ("", "", False))
+    reason, todo, wrong = _REASONS.get(gpu.slowed_by, ("", "", False))
     if by >= SLOWER:
         cause = f"{by:.0%} slower than {count(peers.others(gpu), 'other GPU')} of its model at the same power limit"
-        swap = (
-            "swap it with a faster one, then invoke stress --host HOST again: if the slowness moves with it, return it"
-        )
-        return cause, todo if reason[2] else swap, True
+        return cause, todo if wrong else _SWAP, True
     clock_share = gpu.clock_shares.get(kind)
     if clock_share is not None and clock_share < LEAST_OF_PEAK:
-        todo = "invoke stress --host HOST again, with nothing else on the machine; then invoke try --host HOST --driver BRANCH"
-        return f"{clock_share:.0%} of its model's figure at its clock", todo, True
-    return reason
+        return f"{clock_share:.0%} of its model's figure at its clock", _AGAIN, True
+    return reason, todo, wrong
 
 
 def _kind_of(gpu: MeasuredGpu) -> tuple[str, str]:
