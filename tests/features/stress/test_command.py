@@ -39,22 +39,17 @@ def test_what_is_refused_before_connecting(
     assert found in caught.value.found
 
 
-def document(check: str, case: str) -> Stress:
-    """Returns the document of a case of a check."""
-    text = case_named("checks", check, case)["facts"]["stress.measured"]
-    found = measured.parse(Result(0, text.encode()))
-    assert isinstance(found, Stress)
-    return found
-
-
-def shown(found: Stress) -> str:
+def shown(document: str) -> str:
+    """Returns the table of the document of a stress."""
+    stress = measured.parse(Result(0, document.encode()))
+    assert isinstance(stress, Stress)
     out = io.StringIO()
-    table.show(Console(file=out, width=160), found, SLOTS)
+    table.show(Console(file=out, width=160), stress, SLOTS)
     return out.getvalue()
 
 
 def test_the_table_has_a_row_for_each_gpu_and_what_went_wrong() -> None:
-    text = shown(document("load.survived", "lost_when_together"))
+    text = shown(case_named("checks", "load.survived", "lost_when_together")["facts"]["stress.measured"])
     assert "SXM2-1 0000:06:00.0  14.0         -            110.0" in text
     assert "12.6 / 12.5" in text
     assert "All-reduce: 125.4 GB/s" in text
@@ -65,6 +60,4 @@ def test_a_host_with_markup_in_its_words_is_shown_as_it_is() -> None:
     given: Any = case_named("facts", "stress.measured", "measured")["answer"]
     text = given.replace("GPU 0 no longer works", "[bold]x[/]")
     assert json.loads(text)["events"][0]["text"] == "[bold]x[/]"
-    found = measured.parse(Result(0, text.encode()))
-    assert isinstance(found, Stress)
-    assert "[bold]x[/]" in shown(found)
+    assert "[bold]x[/]" in shown(text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,29 +16,29 @@ from tests.features.stress.test_measured_before import kept
 from tests.history.test_history import run_of
 
 
-def test_by_host_and_gpu_also_of_a_machine_that_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "history.sqlite"
-    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns the path of the history."""
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(tmp_path / "history.sqlite"))
+    return tmp_path / "history.sqlite"
+
+
+def test_by_host_and_gpu_also_of_a_machine_that_is_new(path: Path) -> None:
     with History.open(path) as past:
-        made = run_of(0, {differences.FIGURES: kept()})
-        made["hosts"] = {
-            "known": {**made["hosts"]["servbadge"], "address": "192.0.2.5"}
-        }  # the address of a host of that name
-        past.record(made)
-    lines: list[str] = []
-    text = SimpleNamespace(warn=lines.append)
-    found = earlier_figures.read([a_host("known"), a_host("new")], text)
-    assert [one.run for one in found["known"]["GPU-0"]] == ["r0"]
-    assert found["new"] == {}
-    assert lines == []
+        made = run_of(0, {differences.FIGURES: kept()}, address="192.0.2.5")  # the address of a host of that name
+        past.record({**made, "hosts": {"known": made["hosts"]["servbadge"]}})
+    warnings: list[str] = []
+    figures = earlier_figures.read([a_host("known"), a_host("new")], SimpleNamespace(warn=warnings.append))
+    assert [one.run for one in figures["known"]["GPU-0"]] == ["r0"]
+    assert (figures["new"], warnings) == ({}, [])
 
 
-def test_a_history_that_is_damaged_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "history.sqlite"
+@pytest.mark.parametrize(
+    ("read", "measurements"), [(earlier_figures.read, "stresses"), (earlier_figures.pairs, "peer-to-peer tests")]
+)
+def test_a_history_that_is_damaged_is_a_warning(path: Path, read: Callable[..., Any], measurements: str) -> None:
     path.write_bytes(b"no database " * 100)
-    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
-    lines: list[str] = []
-    text = SimpleNamespace(warn=lines.append)
-    assert earlier_figures.read([a_host("known")], text) == {}
-    (line,) = lines
-    assert line.startswith(f"nothing is known of earlier stresses: {path}: is damaged")
+    warnings: list[str] = []
+    assert read([a_host("known")], SimpleNamespace(warn=warnings.append)) == {}
+    (line,) = warnings
+    assert line.startswith(f"nothing is known of earlier {measurements}: {path}: is damaged")

@@ -1,5 +1,4 @@
-"""What earlier stresses and peer-to-peer tests measured of a machine's GPUs: written to the history, read from it, and
-its differences."""
+"""The figures of earlier stresses and peer-to-peer tests: written to the history, read from it, and compared."""
 
 from __future__ import annotations
 
@@ -21,16 +20,18 @@ from tests.paths import CASES
 from tests.test_cases import case_named
 
 
-def kept(**figures_of: float) -> list[dict[str, Any]]:
+def one_gpu() -> Any:
+    """Returns the document of a stress of one GPU."""
+    return json.loads(case_named("checks", "load.speed", "one_gpu")["facts"]["stress.measured"])
+
+
+def kept(**tflops: float) -> Any:
     """Returns what the history keeps of a stress of one GPU, with TFLOPS by kind of product."""
-    case = case_named("checks", "load.speed", "one_gpu")
-    document = json.loads(case["facts"]["stress.measured"])
-    for one in document["stages"][0]["results"][0]["products"]:
-        one["tflops"] = figures_of.get(one["kind"], one["tflops"])
+    document = one_gpu()
+    for products in document["stages"][0]["results"][0]["products"]:
+        products["tflops"] = tflops.get(products["kind"], products["tflops"])
     assert measured.kept is not None
-    found = measured.kept(measured.parse(Result(0, json.dumps(document).encode())))
-    assert isinstance(found, list)
-    return found
+    return measured.kept(measured.parse(Result(0, json.dumps(document).encode())))
 
 
 @pytest.fixture
@@ -47,11 +48,10 @@ def test_the_name_in_the_history_is_that_of_the_fact() -> None:
 
 
 def test_figures_come_back_as_they_were_and_those_of_another_form_are_left_out(past: History) -> None:
-    found = measured_before.recorded(past, past.named("servbadge"))
-    assert list(found) == ["GPU-0"]
-    assert [one.figures.tflops["fp32"] for one in found["GPU-0"]] == [14.0, 12.0, 12.0]
-    assert [one.run for one in found["GPU-0"]] == ["r0", "r1", "r3"]
-    first = found["GPU-0"][0]
+    ((uuid, every),) = measured_before.recorded(past, past.named("servbadge")).items()
+    assert uuid == "GPU-0"
+    assert [(one.run, one.figures.tflops["fp32"]) for one in every] == [("r0", 14.0), ("r1", 12.0), ("r3", 12.0)]
+    first = every[0]
     assert (first.figures.memory_gb_s, first.figures.alone_max_c, first.figures.core_max_c) == (750.0, 66, 66)
     assert first.at == "2026-11-21T12:00:02+00:00"
     assert measured_before.recorded(past, None) == {}
@@ -83,8 +83,7 @@ def test_a_gpu_that_computed_nothing_alone_has_no_figures() -> None:
     ],
 )
 def test_the_reason_that_counts_is_the_most_frequent_one(reasons: dict[str, float], slowed_by: str) -> None:
-    case = case_named("checks", "load.speed", "one_gpu")
-    document = json.loads(case["facts"]["stress.measured"])
+    document = one_gpu()
     document["stages"][0]["results"][0]["products"][0]["reasons"] = reasons
     (found,) = figures(measured.parse(Result(0, json.dumps(document).encode())))
     assert found.slowed_by == slowed_by
@@ -108,9 +107,7 @@ def test_the_slower_direction_of_a_pair_is_kept() -> None:
     (full,) = p2p_kept(collective={"gb_s": 30.5}, bytes={"gb_s": None, "round_gb_s": 31.0})
     assert (full["gpus"], full["nccl_gb_s"], full["copy_gb_s"], full["driver"]) == (GPUS, 30.5, 31.0, "535.261.03")
     (wrong,) = p2p_kept(collective={"ok": False, "outcome": "wrong data"}, bytes={"ok": None, "outcome": "refused"})
-    assert (wrong["nccl_gb_s"], wrong["copy_gb_s"]) == (0.0, 7.678), (
-        "copies go through the host where peers are refused"
-    )
+    assert (wrong["nccl_gb_s"], wrong["copy_gb_s"]) == (0.0, 7.678), "copies go through the host"
     (without,) = p2p_kept(collective=None)
     assert without["nccl_gb_s"] is None
     assert p2p_kept(quick=True) == []
@@ -122,12 +119,9 @@ def test_the_newest_figures_of_each_pair_come_back(tmp_path: Path) -> None:
         for number, value in enumerate(values):
             past.record(run_of(number, {nccl.tested.name: json.loads(json.dumps(value))}))
         machine = past.named("servbadge")
-        found = measured_before.pairs(past, machine)
-        assert list(found) == [frozenset(GPUS)]
-        assert found[frozenset(GPUS)].figures.nccl_gb_s == 30.5
+        pairs = measured_before.pairs(past, machine)
+        assert {gpus: pair.figures.nccl_gb_s for gpus, pair in pairs.items()} == {frozenset(GPUS): 30.5}
         assert measured_before.pairs(past, None) == {}
         changes = past.changed(machine or 0, NOON - datetime.timedelta(days=1))
     assert nccl.tested.name in differences.MEASURED
-    assert not [one for one in changes if one.subject.startswith(nccl.tested.name)], (
-        "no two tests have the same figures"
-    )
+    assert [one for one in changes if one.subject.startswith(nccl.tested.name)] == [], "figures always differ"

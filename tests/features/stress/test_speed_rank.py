@@ -90,18 +90,17 @@ def test_many_gpus_are_compared_as_each_with_all_others() -> None:
     """The sorted rates give the same medians as a comparison of every pair."""
     chance = random.Random(3)
     gpus = [
-        slower(chance.choice((0.0, 0.0, 0.01, 0.08, 0.2)), uuid=f"GPU-{number}", bus_id=f"{number}",
-               power_limit_w=chance.choice((200.0, 200.5, 250.0, None)),
-               driver=chance.choice(("535.1", "535.2", "580.1")))
+        slower(chance.choice((0.0, 0.0, 0.01, 0.08, 0.2)), bus_id=f"{number}",
+               driver=chance.choice(("535.1", "535.2", "580.1")), power_limit_w=chance.choice((200.0, 200.5, 250.0, None)))
         for number in range(60)
     ]  # fmt: skip
     peers = speed_rank._Peers(gpus)
+    limits = {200.0: {200.0, 200.5}, 200.5: {200.0, 200.5}, 250.0: {250.0}, None: {None}}
     for gpu in gpus:
-        others = [
-            each for each in gpus
-            if each is not gpu and speed_rank._kind_of(each) == speed_rank._kind_of(gpu)
-            and speed_rank._same_limit(gpu, each)
-        ]  # fmt: skip
+        alike = [
+            one for one in gpus if one.driver[:3] == gpu.driver[:3] and one.power_limit_w in limits[gpu.power_limit_w]
+        ]
+        others = [one for one in alike if one is not gpu]
         assert peers.others(gpu) == len(others)
         for kind in gpu.tflops:
             rates = [each.tflops[kind] for each in others]
