@@ -91,7 +91,8 @@ def test_many_gpus_are_compared_as_each_with_all_others() -> None:
     chance = random.Random(3)
     gpus = [
         slower(chance.choice((0.0, 0.0, 0.01, 0.08, 0.2)), bus_id=f"{number}",
-               driver=chance.choice(("535.1", "535.2", "580.1")), power_limit_w=chance.choice((200.0, 200.5, 250.0, None)))
+               driver=chance.choice(("535.1", "535.2", "580.1")),
+               power_limit_w=chance.choice((200.0, 200.5, 250.0, None)))
         for number in range(60)
     ]  # fmt: skip
     peers = speed_rank._Peers(gpus)
