@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 
 import hypothesis
 import pytest
@@ -64,6 +65,7 @@ NOT_QUICK = {
     "tests/lab/": "tests the lab, whose simulators a C compiler builds",
     "tests/docs/": "copies the checkout, and runs pytest there",
     "tests/onhost/": "runs the programs for hosts over the lab's simulators",
+    "tests/features/*/host/": "runs the programs for hosts over the lab's simulators",
     "tests/test_release.py": "builds a wheel",
     "tests/cli/test_install.py": "builds a wheel and installs it",
     "tests/checks/test_p2p.py": "tests GPU transfers over the lab's simulators",
@@ -174,7 +176,7 @@ def _is_left_out(item: pytest.Item, markexpr: str, quick: bool) -> bool:
     if any(item.get_closest_marker(mark) and mark not in markexpr for mark in MARKED):
         return True
     in_browser = "chromium" in getattr(item, "fixturenames", ())
-    return quick and (in_browser or item.nodeid.startswith(tuple(NOT_QUICK)))
+    return quick and (in_browser or any(fnmatchcase(item.nodeid, f"{place}*") for place in NOT_QUICK))
 
 
 def _without_recording() -> tuple[str, ...]:

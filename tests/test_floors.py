@@ -41,6 +41,12 @@ def test_no_upward_import_and_no_cycle(tree: Any) -> None:
         ("core/errors.py", "def late():\n    import rigwright.cli.init", "arrow up: core.errors imports cli.init"),
         ("facts/gpu.py", "from rigwright.history import machines", "arrow up: facts.gpu imports history.machines"),
         ("tools/x.py", "", "tools: scripts/floors names no floor for it"),
+        (
+            "features/dcgm/host/x.py",
+            "import recorder",
+            "features.dcgm.host.x imports features.recorder.host.recorder: scripts/floors does not list this pair of "
+            "features",
+        ),
         ("cli/x.py", "import lab.power", "cli.x imports lab.power: the product imports nothing of the lab"),
     ],
 )
@@ -48,8 +54,8 @@ def test_upward_import_is_found(tmp_path: Path, file: str, text: str, found: str
     for name in (name for names in floors.RIGWRIGHT.floors for name in names):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
-    for name in ("facts/gpu.py", "history/machines.py", "cli/init.py", file):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("facts/gpu.py", "history/machines.py", "cli/init.py", "features/recorder/host/recorder.py", file):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / file).write_text(text)
     assert found in floors.problems(tmp_path)

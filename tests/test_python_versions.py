@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.core import features
 from tests.paths import ROOT
 
 SCRIPT = ROOT / "scripts" / "test-pythons"
@@ -32,7 +33,7 @@ def test_the_oldest_version_is_the_same_everywhere() -> None:
     assert f"--python-version {oldest} " in (ROOT / "scripts" / "lock").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "onhost").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", features.host_programs().values(), ids=lambda path: path.name)
 def test_programs_for_hosts_are_of_the_oldest_grammar(path: Path) -> None:
     ast.parse(path.read_text(encoding="utf-8"), feature_version=OLDEST_ON_HOSTS)
     page = (ROOT / "docs" / "develop" / "run.md").read_text(encoding="utf-8")

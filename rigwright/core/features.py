@@ -9,7 +9,8 @@ VARIABLES     the variables of the inventory that it declares in variables.TYPES
 
 Modules that the rest of the tool looks for: operations.py, checks.py, variables.py; page.py of a command with a page of
 its own, with page(document, reload_s); history.py, with show(console, host) and changes(past, machine, since);
-result.py, with read(host), which makes a result from the part of a document about a host.
+result.py, with read(host), which makes a result from the part of a document about a host. The folder host/ has the
+programs of the feature that run on hosts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from rigwright.core import submodules
+from rigwright.core.files import shipped_files
 
 PACKAGE = "rigwright.features"
 ENTRY_POINTS = "rigwright.features"
@@ -59,6 +61,13 @@ def part(feature: str, module: str) -> Any:
 def parts(module: str) -> Iterator[Any]:
     """This module of every feature that has it."""
     return (found for name in features() if (found := part(name, module)))
+
+
+@cache
+def host_programs() -> dict[str, Path]:
+    """The path of each program that runs on hosts, by its file name: those of onhost/ and of the features' host/."""
+    folders = [Path(folder) / "host" for package in features().values() for folder in package.__path__]
+    return {path.name: path for folder in (shipped_files.folder("onhost"), *folders) for path in folder.glob("*.py")}
 
 
 def prefix(package: str) -> str:

@@ -1,5 +1,5 @@
-"""Runs a program of `onhost/` once on a host: copies its files, runs it as a systemd unit, follows it, removes the
-files."""
+"""Runs a program once on a host: copies the programs for hosts there, runs it as a systemd unit, follows it, removes
+the files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from rigwright.core import features
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
-from rigwright.core.files import shipped_files
 from rigwright.engine import jobs, own_programs as ours, run_owner
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import Fact, own_programs
@@ -28,14 +28,13 @@ UNIT = FOLDER.rpartition("/")[2]
 LIBRARIES = f"{FOLDER}/libraries"
 """The folder with links to all libraries of a program: NVIDIA's libraries load each other from their own folder."""
 WATCHED = f"{FOLDER}/watched"
-PROGRAMS = shipped_files.folder("onhost")
 
 
 class OnhostProgram(Struct, frozen=True):
-    """A program of onhost/ with its arguments. `limit_s`: the time limit for the whole run. `name`: for messages.
+    """A program for hosts with its arguments. `limit_s`: the time limit for the whole run. `name`: for messages.
 
     `folders`: on the host; links to their libraries are in LIBRARIES (--libraries) while the program runs.
-    `afterwards`: a program of onhost/ with its arguments that runs when the program has ended, also killed, and again
+    `afterwards`: a program for hosts with its arguments that runs when the program has ended, also killed, and again
     at the end of its unit, so it must do nothing if nothing is left to do; "" for none. `at_end`: what it does, such as
     `puts 200 W back`. `watched_s`: the program ends if the file WATCHED, which this machine touches while it follows
     it, is older (--watched, --watched-s); 0: it does not. `incidental`: arguments that do not change what it measures.
@@ -171,10 +170,11 @@ def _start(host_run: HostRun, program: OnhostProgram, token: str) -> Result:
 
 
 @lru_cache(maxsize=2)
-def archive(pattern: str = "*.py") -> bytes:
-    """A gzipped tar of the programs of onhost/ whose names match, and of pynvml.py."""
-    pynvml = importlib.util.find_spec("pynvml")
-    paths = [*sorted(PROGRAMS.glob(pattern)), *([Path(pynvml.origin)] if pynvml and pynvml.origin else [])]
+def archive(*names: str) -> bytes:
+    """A gzipped tar of these programs for hosts, without names of all of them, and of pynvml.py."""
+    programs, pynvml = features.host_programs(), importlib.util.find_spec("pynvml")
+    paths = [programs[name] for name in sorted(names or programs)]
+    paths += [Path(pynvml.origin)] if pynvml and pynvml.origin else []
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as packed:
         for path in paths:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,8 +30,8 @@ print([step.operation for step in bound.steps], [check.name for check in bound.c
 """
 
 
-def _python(folder: Path, *words: str, example: bool = True) -> subprocess.CompletedProcess[str]:
-    paths = [str(ROOT), *([str(EXAMPLE)] if example else [])]
+def _python(folder: Path, *words: str, example: Path | None = EXAMPLE) -> subprocess.CompletedProcess[str]:
+    paths = [str(ROOT), *([str(example)] if example else [])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
     argv = [sys.executable, *words]
     return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -49,6 +50,16 @@ def test_a_playbook_uses_it(tmp_path: Path) -> None:
     assert "Scratch(path='/data', least_gib=100)" in done.stdout
 
 
+def test_its_programs_for_hosts_are_found(tmp_path: Path) -> None:
+    package = tmp_path / "rigwright_scratch"
+    shutil.copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
+    (package / "host").mkdir()
+    (package / "host" / "scratch_speed.py").touch()
+    code = "from rigwright.core import features; print(features.host_programs()['scratch_speed.py'])"
+    done = _python(tmp_path, "-c", code, example=tmp_path)
+    assert done.stdout == f"{package}/host/scratch_speed.py\n", done.stderr
+
+
 def test_a_value_that_does_not_fit_is_refused_with_its_line(tmp_path: Path) -> None:
     _inventory(tmp_path, "{path: data}")
     done = _python(tmp_path, "-c", BIND)
@@ -63,5 +74,5 @@ def test_its_command_is_listed_and_explained(tmp_path: Path) -> None:
 
 def test_without_the_distribution_it_is_unknown(tmp_path: Path) -> None:
     _inventory(tmp_path, "{path: /data}")
-    done = _python(tmp_path, "-c", BIND, example=False)
+    done = _python(tmp_path, "-c", BIND, example=None)
     assert "play.yml:5: unknown operation 'scratch.present'" in done.stderr

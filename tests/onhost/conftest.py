@@ -1,4 +1,4 @@
-"""The programs of onhost/ as on a host: in one folder with pynvml.py, over a simulated driver."""
+"""The programs for hosts as on a host: in one folder with pynvml.py, over a simulated driver."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import pytest
 
 from lab.simulators.cuda.bare import add_cuda
 from lab.simulators.nvml.bare import Bare, bare
-from tests.paths import ROOT
+from rigwright.core import features
 
 VERSION = "535.261.03"
 
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Returns a function that imports a module of onhost/, as these modules import each other."""
-    monkeypatch.syspath_prepend(str(ROOT / "onhost"))
+    """Returns a function that imports a program for hosts, as these modules import each other."""
+    for path in {path.parent for path in features.host_programs().values()}:
+        monkeypatch.syspath_prepend(str(path))
     return importlib.import_module
 
 
@@ -32,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (*made.parents, made):
         if path.is_relative_to("/tmp") and path != Path("/tmp"):
             path.chmod(0o755)
-    for path in (*(ROOT / "onhost").glob("*.py"), Path(str(pynvml.__file__))):
+    for path in (*features.host_programs().values(), Path(str(pynvml.__file__))):
         shutil.copy(path, made / path.name)
     return made
 

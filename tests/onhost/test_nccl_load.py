@@ -12,7 +12,6 @@ import pytest
 from lab.simulators.nvml.bare import Bare
 from rigwright.core.command import Result
 from rigwright.facts.nccl.load import Load, measured
-from tests.paths import ROOT
 
 SHORT = ("--processes", "1", "--rounds", "1", "--round-s", "0.4")
 
@@ -83,8 +82,8 @@ def test_without_a_driver_it_could_not_run(rig_3090: Bare, folder: Path) -> None
         ("stress.py", "--without", "fans", "--without knows collective"),
     ],
 )
-def test_words_that_cannot_be_meant(program: str, word: str, value: str, said: str) -> None:
-    argv = [sys.executable, str(ROOT / "onhost" / program), word, value]
+def test_words_that_cannot_be_meant(folder: Path, program: str, word: str, value: str, said: str) -> None:
+    argv = [sys.executable, str(folder / program), word, value]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{program}: error: " in done.stderr

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lab.cli import commands
 from lab.vm import commands as vm, recording
 from lab.vm.machine import Firmware, Machine
+from rigwright.core import features
 from tests.paths import ROOT
 
 
@@ -19,7 +20,7 @@ def _driver_installed() -> str:
     """The state of a machine that this checkout provisioned: the programs and templates that provision puts on a host
     are a part of it."""
     digest = hashlib.sha256()
-    for file in sorted([*(ROOT / "onhost").glob("*.py"), *(ROOT / "templates").rglob("*.j2")]):
+    for file in sorted([*features.host_programs().values(), *(ROOT / "templates").rglob("*.j2")]):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return f"driver-installed-{digest.hexdigest()[:12]}"
 

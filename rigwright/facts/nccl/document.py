@@ -1,4 +1,4 @@
-"""The JSON documents that programs of onhost/ leave on the host, and what those of programs share that load GPUs."""
+"""The JSON documents that programs leave on the host, and what those of programs share that load GPUs."""
 
 from __future__ import annotations
 
