@@ -1,7 +1,7 @@
 """The journal of a recorder: what the GPUs, the supplies and the kernel log of a host said until it ended, or until the
 machine did.
 
-onhost/recorder.py describes every line. A reset can cut the last one, a host may write anything: a line that is none
+host/recorder.py describes every line. A reset can cut the last one, a host may write anything: a line that is none
 counts as damaged and is left out, and all numbers, texts and sizes are bounded.
 """
 

@@ -24,11 +24,12 @@ import pynvml
 import pytest
 
 from lab.simulators.nvml.bare import Bare
+from rigwright.core import features
 from rigwright.core.command import Result
 from rigwright.facts import parsed
 from rigwright.features.recorder.facts import HUNG, LOST, Recording, unfetched
-from tests.paths import ROOT
 
+PROGRAM = features.host_programs()["recorder.py"]
 BOOT = "1d9c1c14-6f0e-4b7e-9d0a-0a3c5f0f7f01"
 SDR = """\
 12V,12.240,Volts,ok
@@ -110,7 +111,7 @@ def host(servbadge: Bare, tmp_path: Path) -> Iterator[Host]:
     made = Host(servbadge, tmp_path)
     for name in ("program", "bin", "dev", "proc/sys/kernel/random", "sys/class/hwmon"):
         (tmp_path / name).mkdir(parents=True)
-    for path in (ROOT / "onhost/recorder.py", Path(str(pynvml.__file__))):
+    for path in (PROGRAM, Path(str(pynvml.__file__))):
         shutil.copy(path, tmp_path / "program")
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text(f"{BOOT}\n")
     os.mkfifo(tmp_path / "dev/kmsg")
@@ -425,7 +426,7 @@ def test_a_full_disk_ends_it_with_a_mark_and_a_readable_journal(
     "words", [("--limit-s", "0"), ("--limit-s", "5", "--hz", "1000"), ("--limit-s", "5", "--idle-s", "-1"), ()]
 )
 def test_wrong_usage_is_one_message(tmp_path: Path, words: tuple[str, ...]) -> None:
-    argv = [sys.executable, str(ROOT / "onhost/recorder.py"), "--folder", str(tmp_path), *words]
+    argv = [sys.executable, str(PROGRAM), "--folder", str(tmp_path), *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "error:" in done.stderr
