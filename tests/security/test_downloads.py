@@ -44,7 +44,8 @@ DOWNLOADS = {
     "no build",
     "rigwright/features/rollback/facts.py": "signature: apt of the host reads lists, "
     "with the keys that it trusted before a run; packages are not fetched",
-    "onhost/guard_notify.py": "nothing: it sends a message to the owner's webhook, and reads no answer but its status",
+    "rigwright/features/guard/host/guard_notify.py": "nothing: it sends a message to the owner's webhook, "
+    "and reads no answer but its status",
     "rigwright/operations/apt.py": "signature: apt of the host",
     "scripts/audit": "TLS: pip-audit asks its service; or a folder of the user's",
     "scripts/demo": "signature: apt of a simulated host, from the lab's own archive",

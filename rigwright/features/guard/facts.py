@@ -1,4 +1,4 @@
-"""What the guard of a host says: its state, what it did, and the energy of each month. onhost/guard.py and
+"""What the guard of a host says: its state, what it did, and the energy of each month. host/guard.py and
 guard_store.py write it."""
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from rigwright.core import features
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command
 from rigwright.core.errors import HostError
-from rigwright.core.files import shipped_files
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
 from rigwright.core.secrets import learn
@@ -27,7 +27,7 @@ FOLDER = "/usr/local/lib/rigwright"
 PROGRAM = f"{FOLDER}/guard.py"
 _PARTS = ("acts", "gpus", "metrics", "notify", "sensors", "steps", "store")
 NAMES = ("guard.py", *(f"guard_{part}.py" for part in _PARTS), "recorder.py")
-"""The program and what it imports, in onhost/ and on the host."""
+"""The program and what it imports: files of host/, and the recorder's."""
 METRICS = "/var/lib/prometheus/node-exporter"
 """The folder of the metrics where the inventory names none: that of Debian's node_exporter."""
 UNIT, UNIT_FILE = units.GUARD_UNIT, f"/etc/systemd/system/{units.GUARD_UNIT}"
@@ -64,7 +64,7 @@ def installed(
     gpus = _gpus(facts) if guard.lower_limit_w else ()
     changes: list[Change] = []
     for name in NAMES:
-        program_text = (shipped_files.folder("onhost") / name).read_bytes()
+        program_text = features.host_programs()[name].read_bytes()
         changes += file.differing(facts, f"{FOLDER}/{name}", program_text, "0755")
     changes += file.differing(facts, PYNVML, pynvml())
     changes += file.differing(facts, CONFIG, _config(guard, slots), "0600", secret=True)

@@ -1,4 +1,4 @@
-"""The inventory variable `guard` as types: thresholds, steps, and who is notified. onhost/guard.py acts on the host."""
+"""The inventory variable `guard` as types: thresholds, steps, and who is notified. host/guard.py acts on the host."""
 
 from __future__ import annotations
 

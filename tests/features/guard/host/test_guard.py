@@ -20,11 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
 from lab.simulators.nvml.bare import bare
-from tests.paths import ROOT
+from rigwright.features.guard import operations
 
 BOOT = "1d9c1c14-6f0e-4b7e-9d0a-0a3c5f0f7f01"
 HEAT = {"gpu_temperature_c": {"above": 90, "for_s": 2}}
@@ -160,11 +159,11 @@ def host(modules: Any, tmp_path: Path) -> Any:
 
 
 @pytest.mark.usefixtures("as_root")
-def test_it_lowers_the_limit_stops_a_unit_powers_off_and_tells(tmp_path: Path) -> None:
+def test_it_lowers_the_limit_stops_a_unit_powers_off_and_tells(folder: Path, tmp_path: Path) -> None:
     driver = bare("servbadge", "535.261.03", tmp_path / "driver")
     host_folders(tmp_path, "program", "etc/rigwright", "metrics")
-    for path in (*(ROOT / "onhost").glob("guard*.py"), ROOT / "onhost/recorder.py", Path(str(pynvml.__file__))):
-        shutil.copy(path, tmp_path / "program")
+    for name in (*operations.NAMES, "pynvml.py"):
+        shutil.copy(folder / name, tmp_path / "program")
     config: dict[str, Any] = {
         "thresholds": {"gpu_temperature_c": {"above": 90, "for_s": 1}}, "steps": ["lower-limit", "stop", "power-off"],
         "step_s": 1, "stop": ["training.service"], "textfile": f"{tmp_path}/metrics/guard.prom",
