@@ -1,4 +1,4 @@
-"""The results of the stress of all GPUs. onhost/stress.py describes every key."""
+"""The results of the stress of all GPUs. host/stress.py describes every key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs onhost/stress.py on a host, with the host's own libraries or with libraries that are copied to it."""
+"""Runs host/stress.py on a host, with the host's own libraries or with libraries that are copied to it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from lab.simulators.nvml.bare import Bare
 from rigwright import catalogue
 from rigwright.core.command import Result
 from rigwright.features.stress.facts import Stress, measured
-from tests.paths import ROOT
 
 SHORT = ("--seconds", "3", "--step-timeout-s", "15")
 
@@ -204,13 +203,13 @@ def test_without_a_driver_it_could_not_run(servbadge: Bare, folder: Path) -> Non
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
-def test_a_real_gpu(tmp_path: Path) -> None:
+def test_a_real_gpu(folder: Path, tmp_path: Path) -> None:
     """Needs an NVIDIA GPU, its driver, cuBLAS and NCCL on this machine: pytest -m gpu. It sets no limit, and shows the
     document."""
     pynvml.nvmlInit()
     gpus = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
     before = [pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) for gpu in gpus]
-    argv = [sys.executable, str(ROOT / "onhost/stress.py"), "--seconds", "60", "--marks", str(tmp_path / "marks.jsonl")]
+    argv = [sys.executable, str(folder / "stress.py"), "--seconds", "60", "--marks", str(tmp_path / "marks.jsonl")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=900, check=False)
     print(done.stdout)
     assert done.returncode == 0, done.stderr + done.stdout
