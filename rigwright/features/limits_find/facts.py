@@ -1,4 +1,4 @@
-"""The results of a sweep over limits of the GPUs. onhost/limits_sweep.py describes every key."""
+"""The results of a sweep over limits of the GPUs. host/limits_sweep.py describes every key."""
 
 from __future__ import annotations
 
