@@ -11,10 +11,9 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from rigwright.core import host_text
+from rigwright.core import features, host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
-from rigwright.core.files import shipped_files
 from rigwright.core.host_folders import STATE
 from rigwright.core.schema import Release
 from rigwright.core.typed_json import typed
@@ -228,6 +227,6 @@ def _proof(result: Result) -> Proof:
 
 def proof(path: str, owner: str) -> Fact[Proof]:
     """What the torch at a path does: the import, its architectures, a product on each GPU. It runs as the owner."""
-    code = (shipped_files.folder("onhost") / "training_proof.py").read_text(encoding="utf-8")
+    code = features.host_programs()["training_proof.py"].read_text(encoding="utf-8")
     text = 'cd / && exec runuser -u "$2" -- "$1/bin/python" -IB -c "$3"'
     return Fact(f"training.proof({path}, {owner})", script(text, path, owner, code, timeout_s=300), _proof)

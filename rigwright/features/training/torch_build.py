@@ -1,4 +1,4 @@
-"""The torch of a Python interpreter, as onhost/torch_build.py describes it."""
+"""The torch of a Python interpreter, as host/torch_build.py describes it."""
 
 from __future__ import annotations
 
