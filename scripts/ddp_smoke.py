@@ -5,7 +5,7 @@ is equal on all, and prints samples a second.
     torchrun --nproc_per_node=4 scripts/ddp_smoke.py --seconds 60
     torchrun --nproc_per_node=2 scripts/ddp_smoke.py --seconds 5 --cpu
 
-Runs onhost/ddp_smoke.py, which needs torch and no other part of rigwright. See docs/guide/training.md.
+Runs rigwright/features/training_smoke/host/ddp_smoke.py, which needs torch and no other part of rigwright. See docs/guide/training.md.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    program = Path(__file__).resolve().parent.parent / "onhost" / "ddp_smoke.py"
+    program = Path(__file__).resolve().parent.parent / "rigwright/features/training_smoke/host/ddp_smoke.py"
     sys.argv[0] = str(program)
     runpy.run_path(str(program), run_name="__main__")

@@ -1,4 +1,4 @@
-"""The results of the training of a small model on the GPUs. onhost/train_smoke.py and ddp_smoke.py describe every
+"""The results of the training of a small model on the GPUs. host/train_smoke.py and ddp_smoke.py describe every
 key."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trains a small model on the GPUs of a host: onhost/train_smoke.py, with the training environment or another
+"""Trains a small model on the GPUs of a host: host/train_smoke.py, with the training environment or another
 interpreter."""
 
 from __future__ import annotations

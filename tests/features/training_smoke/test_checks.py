@@ -28,21 +28,21 @@ RIG = "v100-pcie"
 
 
 @pytest.fixture
-def torch(tmp_path: Path) -> Callable[..., list[Finding]]:
+def torch(folder: Path, tmp_path: Path) -> Callable[..., list[Finding]]:
     """Returns `torch(said)`: the findings for an interpreter whose torch stand-in behaves as `said`."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}/tests/stand_ins" exec {sys.executable} "$@"\n')
     python.chmod(0o755)
 
     def findings(said: dict[str, Any], path: str = str(python)) -> list[Finding]:
-        return judged(examined(path, TORCH_STAND_IN=json.dumps(said)))
+        return judged(examined(folder, path, TORCH_STAND_IN=json.dumps(said)))
 
     return findings
 
 
-def examined(path: str, **environment: str) -> Smoke:
+def examined(folder: Path, path: str, **environment: str) -> Smoke:
     """Returns the document about an interpreter. The stand-in for torch has no torchrun, so its training fails."""
-    argv = [sys.executable, str(ROOT / "onhost" / "train_smoke.py"), "--python", path, "--gpus", "2", "--seconds", "1"]
+    argv = [sys.executable, str(folder / "train_smoke.py"), "--python", path, "--gpus", "2", "--seconds", "1"]
     done = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
     found = parsed(trained, Result(0, done.stdout))
@@ -105,8 +105,8 @@ def test_what_is_no_interpreter(torch: Callable[..., list[Finding]], path: str, 
     assert "~/venv/bin/python" in found.fix
 
 
-def test_an_interpreter_without_torch() -> None:
-    (found,) = judged(examined(sys.executable))
+def test_an_interpreter_without_torch(folder: Path) -> None:
+    (found,) = judged(examined(folder, sys.executable))
     assert (found.verdict, found.seen) == ("fail", f"{sys.executable} has no torch")
     assert found.fix.startswith(f"{sys.executable} -m pip install")
 

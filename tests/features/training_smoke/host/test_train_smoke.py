@@ -1,4 +1,4 @@
-"""onhost/train_smoke.py: with a stand-in for the interpreter; marked `network` with the real torch on the processor;
+"""host/train_smoke.py: with a stand-in for the interpreter; marked `network` with the real torch on the processor;
 marked `gpu` on GPUs."""
 
 from __future__ import annotations
@@ -7,26 +7,24 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onhost import train_smoke
 from rigwright.checks import Finding
 from rigwright.core.command import Result
 from rigwright.facts import FactStore, driver, parsed
 from rigwright.features.training_smoke import checks as training_smoke
 from rigwright.features.training_smoke.facts import Smoke, trained
-from tests.onhost.interpreters import real_torch, stand_in
+from tests.features.training_smoke.host.interpreters import real_torch, stand_in
 from tests.paths import ROOT
 
-PROGRAM = ROOT / "onhost" / "train_smoke.py"
 
-
-def _run(*words: str, timeout_s: float = 60, start_s: float | None = None) -> Smoke:
+def _run(folder: Path, *words: str, timeout_s: float = 60, start_s: float | None = None) -> Smoke:
     """Returns the document of the program."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT / 'onhost')!r}); import train_smoke as t; "
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); import train_smoke as t; "
     code += f"t.START_S = {start_s}; " if start_s is not None else ""
     code += "sys.exit(t.main())"
     argv = [sys.executable, "-c", code, *words]
@@ -45,22 +43,22 @@ def _findings(document: Smoke) -> list[Finding]:
 @pytest.mark.parametrize(
     ("gpus", "runs"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (10, [1, 2, 4, 8, 10])]
 )
-def test_how_many_gpus_the_runs_have(gpus: int, runs: list[int]) -> None:
-    assert train_smoke.counts(gpus) == runs
+def test_how_many_gpus_the_runs_have(module: Callable[[str], Any], gpus: int, runs: list[int]) -> None:
+    assert module("train_smoke").counts(gpus) == runs
 
 
-def test_every_rank_of_every_run_is_told(tmp_path: Path) -> None:
+def test_every_rank_of_every_run_is_told(folder: Path, tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     alive.touch()
     os.utime(alive, (1, 1))
-    found = _run("--python", stand_in(tmp_path, "well"), "--gpus", "4", "--seconds", "3", "--alive", str(alive))
+    found = _run(folder, "--python", stand_in(tmp_path, "well"), "--gpus", "4", "--seconds", "3", "--alive", str(alive))
     runs = [(run.gpus, len(run.ranks), run.samples_s) for run in found.runs]
     assert runs == [(1, 1, 1000), (2, 2, 2000), (4, 4, 4000)]
     assert {finding.verdict for finding in _findings(found)} == {"pass"}
 
 
-def test_a_training_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
-    found = _run("--python", stand_in(tmp_path, "hangs"), "--gpus", "4", "--seconds", "3", start_s=1)
+def test_a_training_that_hangs_is_ended_and_named(folder: Path, tmp_path: Path) -> None:
+    found = _run(folder, "--python", stand_in(tmp_path, "hangs"), "--gpus", "4", "--seconds", "3", start_s=1)
     assert [run.run.outcome for run in found.runs] == ["done", "hang"]
     assert found.left_behind == ()
     bad = [finding for finding in _findings(found) if finding.verdict != "pass"]
@@ -69,14 +67,14 @@ def test_a_training_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
     assert "rank 0 at connect; killed" in bad[0].seen
 
 
-def test_losses_that_differ_are_named(tmp_path: Path) -> None:
-    found = _run("--python", stand_in(tmp_path, "ranks differ"), "--gpus", "2", "--seconds", "2")
+def test_losses_that_differ_are_named(folder: Path, tmp_path: Path) -> None:
+    found = _run(folder, "--python", stand_in(tmp_path, "ranks differ"), "--gpus", "2", "--seconds", "2")
     last = next(finding for finding in _findings(found) if finding.subject == "training on 2 GPUs")
     assert (last.verdict, last.symptom) == ("fail", "nccl.wrong_data")
 
 
-def test_no_interpreter(tmp_path: Path) -> None:
-    found = _run("--python", str(tmp_path / "none"), "--gpus", "1", "--seconds", "1")
+def test_no_interpreter(folder: Path, tmp_path: Path) -> None:
+    found = _run(folder, "--python", str(tmp_path / "none"), "--gpus", "1", "--seconds", "1")
     assert (found.examined.outcome, found.build, found.runs) == ("not run", None, ())
     assert [finding.verdict for finding in _findings(found)] == ["unknown"]
 
@@ -104,19 +102,19 @@ def _learns(found: Smoke, backend: str) -> dict[str, Any]:
 
 @pytest.mark.network
 @pytest.mark.timeout(1500)
-def test_the_real_torch_trains_on_the_processor(tmp_path: Path) -> None:
-    found = _run("--python", real_torch(tmp_path), "--gpus", "2", "--cpu", "--seconds", "20", timeout_s=400)
+def test_the_real_torch_trains_on_the_processor(folder: Path, tmp_path: Path) -> None:
+    found = _run(folder, "--python", real_torch(tmp_path), "--gpus", "2", "--cpu", "--seconds", "20", timeout_s=400)
     assert set(_learns(found, "gloo")) == {"1", "2"}
 
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
-def test_the_real_torch_trains_on_every_gpu() -> None:
+def test_the_real_torch_trains_on_every_gpu(folder: Path) -> None:
     """The interpreter is RIGWRIGHT_TRAIN_PYTHON, else that of /opt/train."""
     python = os.environ.get("RIGWRIGHT_TRAIN_PYTHON", "/opt/train/bin/python")
     count = subprocess.run(
         [python, "-c", "import torch; print(torch.cuda.device_count())"], capture_output=True, text=True, check=True
     )
-    found = _run("--python", python, "--gpus", count.stdout.strip(), "--seconds", "60", timeout_s=800)
+    found = _run(folder, "--python", python, "--gpus", count.stdout.strip(), "--seconds", "60", timeout_s=800)
     figures = _learns(found, "nccl")
     assert all(speed > 0 for speed in figures.values())
