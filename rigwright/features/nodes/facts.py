@@ -127,7 +127,7 @@ class NodesMeasured(HostResult, frozen=True):
         return tuple(link for link in self.links if link.joins(self.own))
 
 
-# --- the document of onhost/node_link.py
+# --- the document of host/node_link.py
 
 
 class Received(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Measures one end of the link between two nodes: onhost/node_link.py, on both at once."""
+"""Measures one end of the link between two nodes: host/node_link.py, on both at once."""
 
 from __future__ import annotations
 

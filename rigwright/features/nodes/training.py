@@ -1,4 +1,4 @@
-"""Trains on one node of several: onhost/node_train.py, on all of them at once."""
+"""Trains on one node of several: host/node_train.py, on all of them at once."""
 
 from __future__ import annotations
 

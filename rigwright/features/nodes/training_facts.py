@@ -1,4 +1,4 @@
-"""What one node found in a training over several. onhost/node_train.py, nccl_nodes.py and ddp_smoke.py describe every
+"""What one node found in a training over several. host/node_train.py, nccl_nodes.py and ddp_smoke.py describe every
 key."""
 
 from __future__ import annotations
