@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from rigwright import catalogue
-from rigwright.catalogue import advisories, loader
+from rigwright.catalogue import advisories
 from rigwright.catalogue.advisories import floor, shortfall
-from rigwright.core.errors import InputError
 
 CLAIMS = {
     "5383": "470.141.03 510.85.02 515.65.01",
@@ -118,54 +114,3 @@ def test_the_branch_to_move_to_is_one_that_the_gpus_support() -> None:
     assert old_kepler is not None
     assert kepler.fix.startswith("no branch with fixes supports these GPUs")
     assert old_kepler.fix.startswith("driver: {branch: '470', version: '470.256.02'}")
-
-
-@pytest.fixture
-def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yields the copy of advisories.yml that replaces ours."""
-    path = tmp_path / "catalogue" / "advisories.yml"
-    path.parent.mkdir()
-    shutil.copy(loader.FOLDER / "advisories.yml", path)
-    monkeypatch.setattr(loader, "FOLDER", path.parent)
-    advisories.advisories.cache_clear()
-    yield path
-    advisories.advisories.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line_of", "words"),
-    [
-        (
-            r'    source: "\S+/5670.md"\n',
-            "",
-            "    title: GPU display driver, July 2025",
-            "'advisories.5670' lacks source",
-        ),
-        (r'"https://\S+/5670.md"', '""', "    title: GPU display driver, July 2025", "source ''"),
-        (r'"https://\S+/5670.md"', "NVIDIA", "    title: GPU display driver, July 2025", "source 'NVIDIA'"),
-        ("date: 2025-07-24", "date: July 2025", "    date: July 2025", "'July 2025'"),
-        (
-            '"570": "570.172.08"',
-            '"570": "580.172.08"',
-            "    title: GPU display driver, July 2025",
-            "580.172.08 in branch 570",
-        ),
-        ('"570": "570.172.08"', '"570": 570.172', '    fixed: {"535": "535.261.03"', "570.172"),
-        (
-            '"570": "570.172.08"',
-            '"R570": "570.172.08"',
-            '    fixed: {"535": "535.261.03"',
-            "'R570' is no driver branch",
-        ),
-        ("  fixed: the bulletin's", "  fixd: the bulletin's", "    fixed: ", "'fixed' has no source"),
-    ],
-)
-def test_a_mistake_is_named_by_line(copy: Path, old: str, new: str, line_of: str, words: str) -> None:
-    text, changes = re.subn(old, new, copy.read_text(encoding="utf-8"))
-    assert changes == 1
-    copy.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        advisories.advisories()
-    line = next(number for number, row in enumerate(text.splitlines(), 1) if row.startswith(line_of))
-    assert caught.value.where == f"catalogue/advisories.yml:{line}"
-    assert words in str(caught.value)

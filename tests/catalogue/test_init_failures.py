@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from rigwright.catalogue import init_failures, loader
 from rigwright.catalogue.init_failures import init_failures_in
 from rigwright.catalogue.symptoms import symptoms_in
-from rigwright.core.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -48,41 +43,3 @@ def test_each_pair_of_numbers_has_one_symptom(stage: str, status: str) -> None:
     assert not any(key.startswith("flavour.") for key in found)
     if stage not in ("0x31", "0x61"):
         assert len(found) == 1
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yields an empty catalogue folder that replaces ours; the test writes it."""
-    monkeypatch.setattr(loader, "FOLDER", tmp_path)
-    init_failures._table.cache_clear()
-    yield tmp_path
-    init_failures._table.cache_clear()
-
-
-GOOD = """\
-sources: {name: a, meaning: b}
-stages:
-  "0x22": {name: ATTACH, meaning: attached}
-statuses:
-  "0x56": {name: NOT_SUPPORTED, meaning: unsupported}
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "words"),
-    [
-        ('"0x56"', '"0x5G"', 5, "'0x5G' is no code"),
-        ("meaning: unsupported", "meening: unsupported", 5, "'meening' has no source"),
-        (", meaning: b", "", 3, "'meaning' has no source"),
-        ("{name: ATTACH, meaning: attached}", "{name: ATTACH}", 3, "lacks meaning"),
-    ],
-)
-def test_a_bad_row_is_named_by_line(folder: Path, old: str, new: str, line: int, words: str) -> None:
-    (folder / "init_failures.yml").write_text(GOOD, encoding="utf-8")
-    assert init_failures_in("RmInitAdapter failed! (0x22:0x56:1)")
-    init_failures._table.cache_clear()
-    (folder / "init_failures.yml").write_text(GOOD.replace(old, new), encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        init_failures_in("RmInitAdapter failed! (0x22:0x56:1)")
-    assert caught.value.where == f"catalogue/init_failures.yml:{line}"
-    assert words in str(caught.value)

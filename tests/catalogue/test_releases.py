@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +10,6 @@ from msgspec.structs import replace
 from rigwright import catalogue
 from rigwright.catalogue import loader, releases
 from rigwright.catalogue.releases import PublishedRelease, ReleaseTable, compared, merged, parsed, written
-from rigwright.core.errors import InputError
 from rigwright.core.files import shipped_files
 from rigwright.core.numbers import numbers
 
@@ -39,62 +37,12 @@ def test_the_table() -> None:
         assert entry.release in catalogue.branches()[entry.branch].versions
 
 
-@pytest.mark.parametrize(
-    ("release", "date"),
-    [
-        ("580.159.03", "2026-04-28"),
-        ("580.159.04", "2026-05-14"),
-        ("580.167.08", "2026-06-15"),
-        ("580.173.02", "2026-06-29"),
-        ("580.178.04", "2026-08-03"),
-        ("590.48.01", "2025-12-22"),
-        ("595.91.07", "2026-08-03"),
-        ("610.57.04", "2026-08-03"),
-        ("615.71.09", "2026-09-09"),
-        ("615.71.10", "2026-10-19"),
-        ("620.70.06", "2026-11-04"),
-    ],
-)
-def test_releases_that_were_missing(release: str, date: str) -> None:
-    entry = catalogue.published_drivers()[release.split(".")[0]][release]
-    assert (str(entry.date), bool(entry.source)) == (date, True)
-
-
 def test_cuda_releases() -> None:
     toolkits = catalogue.published_toolkits()
     assert toolkits["13.1"]["13.1.1"].driver == "590.48.01"
     assert toolkits["13.2"]["13.2.1"].driver == "595.58.03"
     assert str(toolkits["13.4"]["13.4.2"]) == "13.4.2 of 2026-09-16"
     assert list(toolkits["13.4"]) == ["13.4.1", "13.4.2"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        (r"# read \S+", "# read", ":1: no date"),
-        (r"# read \S+", "# read 2026-02-30", ":1: no date"),
-        (r"(?s).*", "", ":1: no date"),
-        (r"driver,580.178.04,2026-08-03,", "driver,580.178.04,2026-8-3,", "the row 'driver,580.178.04,2026-8-3,"),
-        (r"driver,580.178.04,2026-08-03,", "driver,580.178.04,2026-08-33,", "2026-08-33"),
-        (r"driver,580.178.04,2026-08-03,,", "driver,580.178.04,2026-08-03,newest,", "newest"),
-        (r"driver,580.178.04,", "driver,580,", "driver,580,"),
-        (r"driver,580.178.04,", "drivers,580.178.04,", "drivers,"),
-        (r"driver,580.178.04,", "driver,580.173.02,", "driver,580.173.02,"),
-        (r"(driver,580.178.04,.*),[^,]*\n", r"\1\n", "the row 'driver,580.178.04,"),
-        (r"(driver,580.178.04,.*),[^,]*\n", r"\1, \n", "the row 'driver,580.178.04,"),
-    ],
-)
-def test_a_mistake_in_the_table_is_named_by_line(old: str, new: str, words: str) -> None:
-    text = re.sub(old, new, TEXT, count=1)
-    assert text != TEXT
-    with pytest.raises(InputError) as caught:
-        parsed(text, "releases.csv")
-    lines = text.splitlines()
-    line = next((number for number, row in enumerate(lines, 1) if row not in TEXT.splitlines()), 1)
-    if "580.173.02" in new:
-        line = max(number for number, row in enumerate(lines, 1) if row.startswith(new))
-    assert caught.value.where == f"releases.csv:{line}"
-    assert words in str(caught.value)
 
 
 TABLE = ReleaseTable(

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from rigwright.catalogue import loader
 from rigwright.catalogue.init_failures import init_failures_in
-from rigwright.catalogue.symptoms import all_symptoms, check_symptoms, literal, nearest, symptoms_in, xids, xids_in
-from rigwright.core.errors import InputError
+from rigwright.catalogue.symptoms import all_symptoms, literal, nearest, symptoms_in, xids, xids_in
 from tests.machine_speed import within
 
 SYMPTOMS = all_symptoms()
@@ -297,102 +293,3 @@ def test_nearest_gives_no_more_than_asked_and_nothing_for_nothing() -> None:
     assert nearest("qwertyuiop") == ()
     assert nearest("zxcv foo failed: error 0x77") == (), "words that many symptoms have"
     assert nearest("") == ()
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yields an empty catalogue folder that replaces ours; the test writes it."""
-    monkeypatch.setattr(loader, "FOLDER", tmp_path)
-    all_symptoms.cache_clear()
-    xids.cache_clear()
-    yield tmp_path
-    all_symptoms.cache_clear()
-    xids.cache_clear()
-
-
-GOOD = """\
-symptoms:
-  disk.full:
-    title: The disk is full
-    kind: tooling
-    level: fail
-    patterns:
-      - 'No space left'
-    texts:
-      - "write: No space left on device"
-    cause: Logs.
-    fix: df -h
-    source: ours
-"""
-
-
-def test_good_files_load(folder: Path) -> None:
-    (folder / "symptoms.yml").write_text(GOOD, encoding="utf-8")
-    (folder / "xids.yml").write_text(GOOD_XIDS, encoding="utf-8")
-    assert list(all_symptoms()) == ["disk.full"]
-    check_symptoms()
-    assert xids()[79].do == "do it"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "words"),
-    [
-        ("'No space left'", "'No space (left'", 7, "unterminated subpattern"),
-        ('"write: No space left on device"', '"all is well"', 9, "no pattern of 'disk.full' finds this text"),
-        ('    texts:\n      - "write: No space left on device"\n', "    texts: []\n", 8, "'disk.full' has no texts"),
-        ("    patterns:\n      - 'No space left'\n", "    patterns: []\n", 6, "'disk.full' has no patterns"),
-        ('    texts:\n      - "write: No space left on device"\n', "", 3, "lacks texts"),
-        ("kind: tooling", "kind: tool", 4, "did you mean 'tooling'"),
-        ("level: fail", "level: bad", 5, "'symptoms.disk.full.level' is 'bad'"),
-        ("    cause: Logs.", "    couse: Logs.", 10, "did you mean 'cause'"),
-        ("    source: ours\n", "", 3, "lacks source"),
-        ("    source: ours\n", "    source: ours\n    key: x\n", 13, "the row's name is the key"),
-        ("'No space left'", "'No space left|full'", 7, "has no word that each match contains"),
-        ("level: fail", "level: fail\n    rank: wrap", 6, "did you mean 'wrapper'"),
-        ("    source: ours\n", "    source: ours\n    causes: [{cause: a, fix: b}]\n", 13, "lacks see"),
-        (
-            "    source: ours\n",
-            "    source: ours\n    causes:\n      - {cause: a, see: b, fix: c, shown_by: ['(x']}\n",
-            14,
-            "unterminated",
-        ),
-    ],
-)
-def test_a_bad_symptom_is_named_by_line(folder: Path, old: str, new: str, line: int, words: str) -> None:
-    assert old in GOOD
-    (folder / "symptoms.yml").write_text(GOOD.replace(old, new), encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        check_symptoms()
-    assert caught.value.where == f"catalogue/symptoms.yml:{line}"
-    assert words in str(caught.value)
-
-
-GOOD_XIDS = """\
-sources: {name: a, meaning: b, action: c}
-actions: {reset: do it}
-xids:
-  "79":
-    name: GONE
-    meaning: Gone.
-    action: reset
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "words"),
-    [
-        ("action: reset", "action: resett", 7, "did you mean 'reset'"),
-        ('"79":', '"79a":', 4, "'79a' is no Xid"),
-        ("    meaning: Gone.\n", "", 5, "lacks meaning"),
-        ("    name: GONE\n", "    name: GONE\n    again: x\n", 6, "'again' has no source"),
-        ("meaning: b, ", "", 6, "'meaning' has no source"),
-        ("    action: reset\n", "    action: reset\n    code: 3\n", 8, "'code' has no source"),
-    ],
-)
-def test_a_bad_xid_is_named_by_line(folder: Path, old: str, new: str, line: int, words: str) -> None:
-    assert old in GOOD_XIDS
-    (folder / "xids.yml").write_text(GOOD_XIDS.replace(old, new), encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        xids()
-    assert caught.value.where == f"catalogue/xids.yml:{line}"
-    assert words in str(caught.value)

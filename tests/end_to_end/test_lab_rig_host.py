@@ -23,7 +23,7 @@ OLD, NEW, JAMMY = "535.183.01", "535.261.03", "580.178.04"
 PIN = "Package: *nvidia*535* nvidia-settings nvidia-modprobe\nPin: version {}-*\nPin-Priority: 1001\n"
 INSTALL = "sudo DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "
 HEADERS = "linux-headers-$(uname -r)"
-PRELUDE = (paths.CHECKOUT / "tests/lab/simulators/cuda_prelude.py").read_text()
+PRELUDE = (paths.CHECKOUT / "tests/lab/faults/cuda_prelude.py").read_text()
 
 
 class Server:

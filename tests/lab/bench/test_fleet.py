@@ -9,13 +9,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab.bench import fleet as bench
-from lab.bench.measured import Measured, in_turn
+from lab.bench.measured import Measured
 from rigwright.core.command import Result
 from rigwright.engine import plan
 from rigwright.engine.playbook import Step
@@ -29,30 +28,6 @@ def measured(wall_s: float, cpu_s: float = 0.0, peak_mib: float = 50.0) -> Measu
     return Measured("x", ("true",), wall_s=[wall_s], cpu_s=[cpu_s], peak_mib=[peak_mib])
 
 
-def test_round_trips_are_the_growth_over_the_latency() -> None:
-    assert bench.round_trips(0.4, 0.8, 50) == pytest.approx(8)
-    assert bench.round_trips(0.4, 0.4, 50) == 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "is_so"),
-    [({1: 0.4, 16: 1.6, 127: 12.0}, True), ({1: 0.4, 16: 1.6, 127: 60.0}, False), ({1: 0.1, 64: 6.8}, True)],
-    ids=["better", "worse", "as good as"],
-)
-def test_growth(seconds: dict[int, float], is_so: bool) -> None:
-    assert bench.linear(seconds) == is_so
-
-
-def test_where_the_time_goes() -> None:
-    hosts = {
-        "a": {"seconds": 1.0, "connecting_s": 0.5, "asking_s": 0.4},
-        "b": {"seconds": 2.0, "connecting_s": 0.7, "asking_s": 0.9},
-        "c": {"seconds": 1.5, "connecting_s": 0.6, "asking_s": 0.6},
-    }
-    spent = bench.shares({"hosts": hosts}, 2.5)
-    assert spent == pytest.approx({"connect": 0.6, "rounds": 0.6, "planning": 0.3, "start, turn and output": 0.5})
-
-
 def test_goals_say_what_was_met_and_what_was_not_measured() -> None:
     one = {"ssh": measured(0.2, 0.07), "rigwright": measured(0.41, 0.3)}
     many = {"ssh": measured(2.0, 1.0), "rigwright": measured(2.0, 0.5, 200)}
@@ -60,16 +35,6 @@ def test_goals_say_what_was_met_and_what_was_not_measured() -> None:
     goals = bench.goals({1: one, 16: many}, {"rigwright": 7.8, "ssh": 8.2})
     words = "MISSED met - met MISSED - - met MISSED met MISSED"
     assert [str(goal)[:6].strip() for goal in goals] == words.split()
-
-
-def test_every_command_runs_once_a_round(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    commands = [Measured(name, ("sh", "-c", f"echo {name} >>{log}; echo done"), "done") for name in "ab"]
-    in_turn(commands, 3)
-    assert log.read_text().split() == ["a", "b"] * 3
-    assert [len(one.wall_s) for one in commands] == [3, 3]
-    with pytest.raises(SystemExit, match="without 'more'"):
-        Measured("c", ("echo", "less"), "more").run()
 
 
 @contextmanager

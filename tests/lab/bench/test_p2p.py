@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.bench.p2p import Variant, lines, programs
+from lab.bench.p2p import Variant, lines
 
 
 def test_the_table_has_medians_and_the_ratio_to_the_first() -> None:
@@ -29,8 +29,3 @@ def test_a_variant_that_fails_ends_the_benchmark(tmp_path: Path) -> None:
 
     with pytest.raises(SystemExit, match="no GPU"):
         Variant("rounds", tmp_path).run(Driver(), ())  # type: ignore[arg-type]
-
-
-def test_the_programs_are_those_of_a_host(tmp_path: Path) -> None:
-    names = {path.name for path in programs(tmp_path / "now").iterdir()}
-    assert {"nccl_p2p.py", "nccl_rounds.py", "nccl_watch.py", "pynvml.py"} <= names

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.bench import swarm, swarm_recording, swarm_workers
+from lab.bench import swarm, swarm_workers
 from rigwright.history import History
 from tests.machine_speed import within
 from tests.paths import ROOT
@@ -90,37 +90,3 @@ def test_a_lost_host_and_a_wrong_verdict_are_found(tmp_path: Path) -> None:
     }
     run = swarm.Run(3, 1.0, 1.0, 50.0, said)
     assert [line.split(":")[0] for line in swarm.wrong(hosts, run)] == ["b (away)", "c", "e", "swarm-real1"]
-
-
-def test_the_seed_draws_the_failures() -> None:
-    assert swarm.drawn(1000, 1) == swarm.drawn(1000, 1) != swarm.drawn(1000, 2)
-    assert Counter(swarm.drawn(1000, 3)) == {
-        "ok": 955, "away": 20, "silent": 5, "stuck": 5, "wrong key": 10, "flood": 5,
-    }  # fmt: skip
-
-
-def test_an_endpoint_has_its_own_identifiers() -> None:
-    uuid = b"GPU-12345678-1234-1234-1234-123456789abc"
-    one, two = swarm_recording.of_endpoint(1, uuid), swarm_recording.of_endpoint(2, uuid)
-    assert one != two
-    assert len(one) == len(uuid)
-    assert swarm_recording.identifiers([one]) == (one,)
-
-
-def test_a_script_is_known_again_in_another_run() -> None:
-    script = b'{ export LC_ALL=C LANGUAGE=C PATH=/bin RIGWRIGHT_RUN=%s\nrm -rf -- %s\necho "%s codes 0"'
-    nonces = "a" * 24, "b" * 24
-    runs = b"20261125-151347-e536550f", b"20261126-000000-00000000"
-    keys = {
-        swarm_recording.key(script % (run, run, nonce.encode()), nonce) for run, nonce in zip(runs, nonces, strict=True)
-    }
-    assert len(keys) == 1
-    assert swarm_recording.key(script % (runs[0], b"/srv", nonces[0].encode()), nonces[0]) not in keys
-
-
-def test_a_recording_is_added_to_and_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "recording"
-    assert swarm_recording.load(file) == swarm_recording.Recording()
-    recording = swarm_recording.Recording({"a": b"\xff\0"}, {"rig": "servbadge", "slots": {"0000:06:00.0": "SXM2-1"}})
-    swarm_recording.save(file, recording)
-    assert swarm_recording.load(file) == recording

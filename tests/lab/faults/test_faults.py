@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import pytest
 
 from lab.faults import inject, tamper
 from lab.faults.catalogue import fabric_skew
-from lab.hardware import boot_messages, hw_state, pci
+from lab.hardware import hw_state, pci
 from lab.hardware.board import board_conf, model
-from lab.hardware.pci_config import ACS_CONTROL, LINK_STATUS
 from lab.host import active_faults, disk
 from lab.host.disk import Host
 from lab.power import rig
@@ -90,15 +88,6 @@ def test_what_is_refused(badge: Host, words: tuple[str, ...], message: str) -> N
     assert not (badge.hw / "nvram").exists()
 
 
-def test_parts_are_those_of_the_rig() -> None:
-    assert inject.parts(None) == set()
-    geforce = {"rig", "gpu", "several-gpus", "memory-limit", "rails"}
-    assert inject.parts("servbadge", 3) == geforce | {"nvlink", "ecc", "p2p"}
-    assert inject.parts("rig-3090") == geforce
-    assert inject.parts("dgx-2", 5) == set(inject.PARTS) - {"rails", "infiniband"}
-    assert {"nvlink", "p2p"} <= inject.parts("dgx-1v")
-
-
 def test_without_root_nothing_of_the_host_is_read(badge: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(command: str) -> None:
         raise UsageError("lab", "need root", command)
@@ -151,84 +140,6 @@ def test_device_nodes_never_lead_to_a_real_gpu(devices: str, major: int, monkeyp
     assert made == {}
 
 
-def test_what_hardware_keeps_and_what_waits_for_a_boot(badge: Host) -> None:
-    for words in ("ecc 1", "gpu-missing 2", "half-return 3", "slow-link", "nccl-irq-hang", "p2p-denied 3"):
-        said(badge.name, *words.split())
-    kept = hw_state.read(badge.hw, hw_state.NVRAM)
-    assert kept["fault.pair.0-1"] == "slow:10"
-    assert kept["nccl.irq_hang"] == "1"
-    assert [key for key in kept if key.startswith("p2p.")] == ["p2p.0-3", "p2p.1-3", "p2p.2-3"]
-    assert "gpu2.absent" not in hw_state.values(badge.hw)
-    hw_state.switch_on(badge.hw)
-    active_faults.booted(badge.name)
-    now = hw_state.values(badge.hw)
-    assert (now["gpu2.absent"], now["gpu3.absent"]) == ("1", "1")
-    assert now["gpu1.ecc.agg.unc.dram"] == "2"
-    assert "gpu1.ecc.vol.unc.dram" not in now
-    hw_state.switch_on(badge.hw)
-    active_faults.booted(badge.name)
-    assert "gpu3.absent" not in hw_state.values(badge.hw)
-    assert "half-return(3)" not in map(str, active_faults.standing(badge.name))
-    lines: list[str] = []
-    inject.heal(badge.name, "", lines.append)
-    hw_state.switch_on(badge.hw)
-    assert lines[-1] == "badge: ecc(1) healed"
-    assert {key: value for key, value in hw_state.read(badge.hw, hw_state.NVRAM).items() if value != "0"} == {}
-    inject.heal(badge.name, "", lines.append)
-    assert lines[-1] == "badge: no fault, nothing to heal"
-
-
-def test_slow_memory_modules_from_the_next_boot_on(badge: Host) -> None:
-    said("badge", "dimm-slow")
-    assert "memory.speed_mt_s" not in hw_state.values(badge.hw)
-    hw_state.switch_on(badge.hw)
-    assert hw_state.values(badge.hw)["memory.speed_mt_s"] == "2132"
-    inject.heal("badge", "dimm-slow", lambda _: None)
-    hw_state.switch_on(badge.hw)
-    assert hw_state.values(badge.hw).get("memory.speed_mt_s", "0") == "0"
-
-
-def test_a_link_is_changed_at_both_ends_and_back(badge: Host) -> None:
-    def widths() -> list[int]:
-        ends = ("0000:07:00.0", "0000:05:10.0", "0000:06:00.0")
-        return [tamper.peek(badge, end, LINK_STATUS) >> 4 & 63 for end in ends]
-
-    said(badge.name, "link-x1", "1")
-    said(badge.name, "link-gen1", "1")
-    assert widths() == [1, 1, 16]
-    assert tamper.peek(badge, "0000:05:10.0", LINK_STATUS) & 15 == 1
-    inject.heal(badge.name, "link-x1", print)
-    inject.heal(badge.name, "link-gen1", print)
-    assert widths() == [16, 16, 16]
-    assert tamper.peek(badge, "0000:05:10.0", LINK_STATUS) == 0x3000 | 16 << 4 | 3
-
-
-def test_off_the_bus_and_back(badge: Host) -> None:
-    space = tamper.space(badge, "0000:0A:00.0")
-    before = space.read_bytes()
-    for _ in range(2):
-        said(badge.name, "gpu-lost", "2")
-    assert space.read_bytes() == b"\xff" * 4096
-    inject.heal(badge.name, "gpu-lost", print)
-    assert space.read_bytes() == before
-    assert hw_state.read(badge.hw, hw_state.VOLATILE) == {}
-    said(badge.name, "gpu-lost", "2")  # again, after a boot before which nobody healed it
-    hw_state.switch_on(badge.hw)
-    space.write_bytes(before)  # as the next boot does
-    said(badge.name, "gpu-lost", "2")
-    assert space.read_bytes() == b"\xff" * 4096
-    inject.heal(badge.name, "gpu-lost", print)
-    assert space.read_bytes() == before
-
-
-def test_acs_is_put_back_as_it_was(badge: Host) -> None:
-    tamper.poke(badge, "0000:05:10.0", ACS_CONTROL, 0)
-    said(badge.name, "acs-on")
-    assert set(tamper.acs(badge).values()) == {0x1D}
-    inject.heal(badge.name, "acs-on", print)
-    assert [address for address, bits in tamper.acs(badge).items() if not bits] == ["0000:05:10.0"]
-
-
 def test_fabric_skew_takes_another_version_and_brings_the_first_back(
     badge: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,45 +158,7 @@ def test_fabric_skew_takes_another_version_and_brings_the_first_back(
     assert calls[-2:] == [(moved,), ("nvidia-fabricmanager-535=535.183.01-1",)]
 
 
-@pytest.mark.parametrize(
-    ("command_line", "kind"),
-    [
-        ("ro", "Translated"),
-        ("ro intel_iommu=on iommu=pt", "Passthrough (set via kernel command line)"),
-        ("ro iommu=pt iommu=nopt", "Translated"),
-        ("ro iommu.passthrough=1", "Passthrough (set via kernel command line)"),
-    ],
-)
-def test_the_iommu_is_as_the_command_line_says(command_line: str, kind: str) -> None:
-    assert (6, f"iommu: Default domain type: {kind}") in list(boot_messages.iommu(command_line))
-
-
 def board_of_servbadge() -> tuple[dict[str, Any], str]:
     """Returns the description of the rig and its board.conf."""
     described = rig.describe("servbadge")
     return described, board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]})
-
-
-def test_the_kernel_meets_what_is_there_and_tells_of_a_slow_link() -> None:
-    described, board = board_of_servbadge()
-    board += "gpu1.absent=1\ngpu2.pcie.width_now=1\n"
-    texts = [text for _, text in boot_messages.pci(pci.tree(list(rig.plugged_in(board)), described["pcie_levels"]))]
-    assert not [text for text in texts if "0000:07:00.0" in text]
-    slow = "pci 0000:0a:00.0: 7.876 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x1"
-    assert any(text.startswith(slow) for text in texts)
-
-
-def test_a_port_without_a_card(tmp_path: Path) -> None:
-    described, board = board_of_servbadge()
-    spaces = tmp_path / "pci"
-    spaces.mkdir()
-    gpus = list(rig.plugged_in(f"{board}gpu1.absent=1\n"))
-    pci.write(tmp_path / "sys", pci.tree(gpus, described["pcie_levels"]), spaces)
-    port = (spaces / "0000:05:10.0").read_bytes()
-    assert struct.unpack_from("<H", port, LINK_STATUS)[0] == 0x1001  # 2.5 GT/s, x0, no active link
-    assert len(port) == 8192
-    assert struct.unpack_from("<H", port, 4096 + ACS_CONTROL)[0] == 0x5F
-    assert struct.unpack_from("<H", port, 4096)[0] == 0
-    assert not (tmp_path / "sys/bus/pci/devices/0000:07:00.0").is_symlink()
-    config = (tmp_path / "sys/bus/pci/devices/0000:06:00.0/config").readlink()
-    assert config == Path("/run/lab/hw/kernel/config/0000:06:00.0")

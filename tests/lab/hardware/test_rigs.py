@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from lab.base.distros import distros
 from lab.base.paths import RIGS
 from lab.cli.commands import up
 from lab.cli.inventory import _expected
-from lab.hardware import board, cpufreq, dmi, pci, rigfile
+from lab.hardware import board, pci, rigfile
 from lab.hardware.board import board_conf, of_model
 from lab.power import rig
 from lab.simulators.nvml.real_smi import SHA256, SUITES
@@ -121,24 +119,6 @@ def test_the_bus_holds_together(name: str) -> None:
     assert {gpu["bus_id"] for gpu in rig.describe(name)["gpus"]} <= seen
 
 
-def test_a_cascade_and_the_switches_of_a_dgx_2() -> None:
-    found = {node.function.address: node for node, _, _ in functions("dgx-2")}
-    outer = found["0000:30:00.0"]
-    assert [port.below[0].function.address for port in outer.below] == ["0000:32:00.0", "0000:37:00.0"]
-    assert len([1 for node in found.values() if node.function.clazz == 0x068000]) == 12
-    assert found["0000:8a:00.0"].numa_node == 1
-
-
-def test_the_narrow_slot_of_the_desktop() -> None:
-    found = [node.function for node, _, _ in functions("desktop")]
-    port = next(function.link for function in found if function.is_bridge and function.secondary == 6)
-    card = next(function.link for function in found if function.address[5:7] == "06")
-    assert port is not None
-    assert card is not None
-    assert (port.width, port.width_now, card.width, card.width_now) == (1, 1, 16, 1)
-    assert conf("desktop")["gpu1.pcie.width_now"] == "1"
-
-
 @pytest.mark.parametrize("model", gpus.keys())
 def test_every_model_can_be_simulated(model: str) -> None:
     known, values = catalogue.model(model), of_model(model, board.model(model))
@@ -180,13 +160,6 @@ def test_what_is_expected_of_a_host_of_the_rig(name: str) -> None:
     assert expected["driver"]["branch"] == catalogue.rig(name, "test").driver
 
 
-def test_distributions() -> None:
-    assert distros()["debian12"].sources("http://h").splitlines()[0] == (
-        "deb http://h/debian bookworm main contrib non-free non-free-firmware"
-    )
-    assert "VERSION_ID='24.04'" in distros()["ubuntu2404"].shell()
-
-
 @pytest.mark.parametrize(
     ("words", "found", "todo"),
     [
@@ -204,29 +177,6 @@ def test_bad_input(words: dict[str, str], found: str, todo: str) -> None:
     assert todo in str(error.value)
 
 
-def test_smbios_tables(tmp_path: Path) -> None:
-    described = rig.describe("a100")
-    dmi.write(tmp_path / "dmi", described["dmi"], described["memory"], "host")
-    entry = (tmp_path / "dmi/tables/smbios_entry_point").read_bytes()
-    table = (tmp_path / "dmi/tables/DMI").read_bytes()
-    assert entry[:5] == b"_SM3_"
-    assert sum(entry) & 0xFF == 0
-    assert struct.unpack_from("<I", entry, 12)[0] == len(table)
-    kinds, at = [], 0
-    while at < len(table):
-        kind, size = table[at], table[at + 1]
-        kinds.append(kind)
-        at = table.index(b"\0\0", at + size) + 2
-    assert kinds == [0, 1, 2, 3, 16, *[17] * 16, 127]
-    assert (tmp_path / "dmi/id/product_name").read_text() == "DGXA100 920-23687-2530-000\n"
-    assert (tmp_path / "dmi/id/product_serial").stat().st_mode & 0o777 == 0o400
-    described = rig.describe("servbadge")
-    dmi.write(tmp_path / "less", described["dmi"], described["memory"], "host", 16)
-    table = (tmp_path / "less/tables/DMI").read_bytes()  # a module that is gone leaves an empty place
-    at = [match.start() for match in re.finditer(rb"\x11\x28[\x20-\x27]\0", table)]
-    assert [struct.unpack_from("<H", table, one + 12)[0] for one in at] == [16 << 10] * 7 + [0]
-
-
 def test_what_a_distance_denies_is_granted_by_nvlink() -> None:
     described = rig.describe("dgx-1v")
     linked, denied = set(described["nvlinks"]), set(described["p2p"]) - {"default"}
@@ -240,17 +190,6 @@ def test_the_documented_checksums_are_those_that_are_checked() -> None:
     assert set(SHA256) == set(SUITES)
     for version, digest in SHA256.items():
         assert re.search(rf"^\| {re.escape(version)} \|.*\| {digest} \|$", documented, re.M)
-
-
-def test_frequency_policies_are_files_that_say_that_they_are_simulated(tmp_path: Path) -> None:
-    cpufreq.write(tmp_path / "with", rig.describe("desktop")["cpufreq"], [0, 3])
-    assert sorted(path.name for path in (tmp_path / "with").iterdir()) == ["SIMULATED", "policy0", "policy3"]
-    policy = tmp_path / "with/policy3"
-    texts = [(policy / f"scaling_{name}").read_text() for name in ("driver", "governor", "available_governors")]
-    assert texts == ["intel_pstate\n", "powersave\n", "performance powersave\n"]
-    assert "simulated" in (tmp_path / "with/SIMULATED").read_text()
-    cpufreq.write(tmp_path / "without", rig.describe("servbadge")["cpufreq"], [0, 3])
-    assert [path.name for path in (tmp_path / "without").iterdir()] == ["SIMULATED"]
 
 
 @pytest.mark.parametrize(
