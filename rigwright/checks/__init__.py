@@ -26,7 +26,8 @@ VERDICTS: tuple[Verdict, ...] = ("fail", "unknown", "warn", "info", "pass")
 
 class Finding(Struct, frozen=True):
     """The result of a check for one subject. `cause`: the most likely one first. `fix`: a command, or what to do with
-    the hardware. `symptom`: a key of the catalogue. `check`: MODULE.FUNCTION, which the decorator sets."""
+    the hardware. `symptom`: a key of the catalogue. `check`: MODULE.FUNCTION, which the decorator sets. `accepted`:
+    whether the owner's acceptance of it counts, "" without one (`checks/accepted.py`)."""
 
     subject: str
     verdict: Verdict
@@ -37,6 +38,12 @@ class Finding(Struct, frozen=True):
     source: Source = ""
     symptom: str = ""
     check: str = ""
+    accepted: str = ""
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether it is a warning that the owner has accepted."""
+        return self.verdict == "info" and bool(self.accepted)
 
 
 _Check = Callable[..., Iterator[Finding]]

@@ -321,7 +321,10 @@ def judge(
     if more:
         return Judgement("warn", f"Fit, with {more[0]}")
     passed = sum(finding.verdict == "pass" for finding in findings)
-    return Judgement("pass", f"Fit for work: {'1 check holds' if passed == 1 else f'{passed} checks hold'}")
+    holds = "1 check holds" if passed == 1 else f"{passed} checks hold"
+    accepted = sum(finding.is_accepted for finding in findings)
+    also = f", {count(accepted, 'warning')} accepted" if accepted else ""
+    return Judgement("pass", f"Fit for work: {holds}{also}")
 
 
 def required_in_words(tests: int) -> str:

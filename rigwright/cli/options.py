@@ -232,6 +232,10 @@ class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
     are copied to the host, and a host that needs the test records that it passed
     (docs/guide/p2p.md).
 
+    A warning that you know does not count until a date if the inventory has
+    `accepted: {driver.patched: {until: 2027-03-01, because: "535 for P2P"}}`
+    (docs/guide/owner.md).
+
         invoke verify --host servbadge
         invoke verify --host servbadge --tags p2p --wheels fetch
         invoke verify --host servbadge --tags hardware --watch

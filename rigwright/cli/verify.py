@@ -60,6 +60,7 @@ def _require_sense(options: VerifyOptions) -> None:
 
 
 def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions) -> None:
+    from rigwright.checks.accepted import acceptable
     from rigwright.engine.p2p.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
     from rigwright.engine.p2p.nccl_tests import Programs
     from rigwright.fleet import actions, pool
@@ -80,6 +81,8 @@ def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions) -> None:
         if job.report.error is None:
             runner.show_result(job.report, text, options.findings)
             text.line(summary(job.report, options.findings))
+            if names := ", ".join(dict.fromkeys(each.check for each in job.report.findings if acceptable(each))):
+                text.line(f"  [dim]to accept a warning ({names}), name it under `accepted` in the inventory[/]")
 
 
 def summary(report: HostReport, findings: bool) -> str:

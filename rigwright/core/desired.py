@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -224,6 +225,25 @@ class Hugepages(Struct, frozen=True):
             raise ValueError(f"count {self.count}", "0 or more pages, such as 1024")
 
 
+MOST_REASON = 200
+"""Characters of the reason for which a warning is accepted."""
+
+
+class Acceptance(Struct, frozen=True):
+    """The owner knows a warning and accepts it through the day `until`. `only`: words of the findings' subjects, such
+    as positions of GPUs; (): all findings of that name."""
+
+    FORM: ClassVar[str] = '{until: 2027-03-01, because: "a reason"}'
+    until: datetime.date
+    because: str
+    only: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.because.strip() or "\n" in self.because or len(self.because) > MOST_REASON:
+            expected = f"a reason in one line of at most {MOST_REASON} characters"
+            raise ValueError(f"because {self.because[:20]!r}", expected)
+
+
 class Desired(Struct, frozen=True):
     """The variables of rigwright that the inventory sets for one host; None for a variable that is not set.
 
@@ -249,6 +269,7 @@ class Desired(Struct, frozen=True):
     cpu_governor: CpuGovernor | None = None
     ulimits: Ulimits | None = None
     hugepages: Hugepages | None = None
+    accepted: dict[str, Acceptance] | None = None
     of_features: Mapping[str, Any] = field(default_factory=dict)
 
 

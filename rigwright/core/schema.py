@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 import types
@@ -104,6 +105,9 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
             convert(key, inner[0], place(key), name): convert(item, inner[1], place(key), f"{name}.{key}")
             for key, item in value.items()
         }
+    if wanted is datetime.date and isinstance(value, (str, datetime.datetime)):  # in quotes, or with a time of day
+        with contextlib.suppress(ValueError):
+            value = datetime.date.fromisoformat(str(value)[: len("YYYY-MM-DD")])
     if isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
         return value
     if wanted is float and type(value) is int:

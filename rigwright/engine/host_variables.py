@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from rigwright.checks.accepted import REQUIRED_TEST
 from rigwright.core.desired import VARIABLES, Desired, Limits, variable_names, variable_type
 from rigwright.core.errors import InputError
 from rigwright.core.mig import ALL
@@ -92,7 +93,31 @@ def of_host(host: Host, rigs: Path) -> HostVariables:
     _check_exceptions(
         "mig", [name for name in desired.mig.gpus if name != ALL] if desired.mig else (), desired, host.origin("mig")
     )
+    if desired.accepted:
+        _check_accepted(variables["accepted"], host.origin("accepted"))
     return HostVariables(host, variables, desired, rig, rigs)
+
+
+def _check_accepted(names: Mapping[str, Any], origin: str) -> None:
+    """Raises InputError for a name that is no warning."""
+    from rigwright import catalogue
+    from rigwright.checks.problems import DRIFT
+    from rigwright.engine import plugins
+
+    symptoms = catalogue.all_symptoms()
+    for name in names:
+        where = names.where(name) if isinstance(names, YamlMapping) else origin
+        if name == REQUIRED_TEST:
+            found = f"accepted: '{name}' says that a test is required, and what is not proved cannot be accepted"
+            raise InputError(where, found, "the name of a warning", "invoke provision, which runs the test")
+        if (symptom := symptoms.get(name)) and symptom.level != "warn":
+            found = f"accepted: '{name}' is {'a failure' if symptom.level == 'fail' else 'information'}, not a warning"
+            raise InputError(where, found, "the name of a warning", f"invoke explain {name}")
+        if not symptom and name not in DRIFT and plugins.find("checks", name) is None:
+            warnings = (key for key, known in symptoms.items() if known.level == "warn")
+            found = f"accepted: no finding '{name}'{did_you_mean(name, [*plugins.known('checks'), *warnings])}"
+            fix = "the names are in docs/reference/checks.md, and under `findings` of invoke verify --json -"
+            raise InputError(where, found, "a check, such as driver.patched, or a warning of the catalogue", fix)
 
 
 def _check_slots(slots: Mapping[Any, str], rig: Rig, where: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rigwright.checks import accepted
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, unexpected
 from rigwright.core.host_result import HostResult
 from rigwright.core.secrets import Secret
@@ -18,7 +19,7 @@ from rigwright.engine import run_owner
 from rigwright.engine.events import ActivityStarted, Event
 from rigwright.engine.host_run import EventSink, HostRun, Options, RunState
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.engine.report import ConnectResult, HostReport
+from rigwright.engine.report import CheckResult, ConnectResult, HostReport
 from rigwright.facts import FactStore
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
@@ -55,7 +56,14 @@ class HostJob(Struct):
 
     def merge(self, result: HostResult) -> None:
         """Merges a result that was computed without the host, such as a comparison with other hosts."""
-        self.report = self.report.with_result(result)
+        self.report = self.report.with_result(self.with_decisions(result))
+
+    def with_decisions(self, result: HostResult) -> HostResult:
+        """The result; findings of checks with the decisions of the owner."""
+        if not isinstance(result, CheckResult):
+            return result
+        findings = accepted.with_decisions(result.findings, self.bound.desired.accepted)
+        return replace(result, findings=findings)
 
     def restart(self) -> None:
         """Closes the connection and begins a new report, so that the next action tries the host again."""
@@ -146,7 +154,7 @@ def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostRepo
             job.to_connect = False
             report = report.with_result(connect(job))
         for result in action(job):
-            report = report.with_result(result)
+            report = report.with_result(job.with_decisions(result))
     except RigwrightError as error:
         if report.error is None:
             # A connection that was closed on purpose can look like any error of the host.

@@ -192,7 +192,11 @@ class Text:
             if finding.verdict != "pass":
                 by = f" ({SOURCES[finding.source]})" if finding.source else ""
                 expected = finding.expected and finding.expected + by
-                for label, text in (("expected", expected), ("cause", finding.cause), ("fix", as_typed(finding.fix))):
+                rows = (
+                    ("accepted", finding.accepted), ("expected", expected), ("cause", finding.cause),
+                    ("fix", as_typed(finding.fix)),
+                )  # fmt: skip
+                for label, text in rows:
                     if text:
                         self._hanging(f"{label + ':':10}", text)
 
@@ -203,7 +207,8 @@ class Text:
             self.line(f"[bold]{as_is(report.host.name)}[/]: [{style}]{as_is(report.verdict.sentence)}[/]")
 
     def problems(self, report: HostReport) -> None:
-        """Every problem: what is seen, the cause, and the steps of the fix with each command on a line of its own."""
+        """Every problem: what is seen, the cause, and the steps of the fix with each command on a line of its own; and
+        every warning that the owner has accepted."""
         for problem in report.problems:
             root = problem.findings[0]
             self.line(f"\n  {VERDICT[problem.verdict]}  [bold]{as_is(problem.title)}[/]", 8)
@@ -215,6 +220,7 @@ class Text:
                 ("seen", "" if differences else seen),
                 ("expected", "" if differences else root.expected and root.expected + by),
                 ("cause", problem.cause),
+                *(("accepted", text) for text in dict.fromkeys(each.accepted for each in problem.findings)),
             )
             for label, text in rows:
                 if text and (label == "cause" or text not in problem.title):
@@ -236,6 +242,10 @@ class Text:
             elif len(problem.findings) > 1:
                 others = len(problem.findings) - 1
                 self._hanging(" " * 10, f"{count(others, 'more finding')} of the same cause; --findings shows all")
+        for finding in report.findings:
+            if finding.is_accepted:
+                self.line(f"\n  {VERDICT['info']}  {as_is(finding.subject)}: {as_is(finding.seen)}", 8)
+                self._hanging("accepted: ", finding.accepted)
 
     def _hanging(self, label: str, text: str, copied: bool = False) -> None:
         """A dim label and its text, on a terminal wrapped beside the label; a command to copy is not wrapped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -424,6 +425,16 @@ def test_mistakes_in_a_play(project: Project, text: str, line: int, found: str) 
         ("cuda_repository: https://mirror.example", 3, "'cuda_repository' is 'https://mirror.example'"),
         ("p2p_wheels: false", 3, "'p2p_wheels' is False"),
         ("ssh_known_hosts: [a]", 3, "'ssh_known_hosts' is ['a']"),
+        ("accepted: [driver.patched]", 3, "'accepted' is ['driver.patched']"),
+        ("accepted: {driver.patchd: {until: 2027-03-01, because: x}}", 3, "did you mean 'driver.patched'?"),
+        ("accepted: {pcie.narow: {until: 2027-03-01, because: x}}", 3, "did you mean 'pcie.narrow'?"),
+        ("accepted: {driver.patched: {until: 2027-03-01}}", 3, "'accepted.driver.patched' lacks because"),
+        ("accepted: {driver.patched: {because: x}}", 3, "'accepted.driver.patched' lacks until"),
+        ("accepted: {driver.patched: {until: 2027-03-01, because: ' '}}", 3, "because ' '"),
+        ("accepted: {driver.patched: {until: soon, because: x}}", 3, "'accepted.driver.patched.until' is 'soon'"),
+        ("accepted: {driver.patched: 2027-03-01}", 3, '{until: 2027-03-01, because: "a reason"}'),
+        ("accepted: {gpu.off_bus: {until: 2027-03-01, because: x}}", 3, "is a failure, not a warning"),
+        ("accepted: {p2p.ran: {until: 2027-03-01, because: x}}", 3, "what is not proved cannot be accepted"),
     ],
 )
 def test_mistakes_in_variables(project: Project, variables: str, where: int, found: str) -> None:
@@ -465,6 +476,9 @@ def _converted(text: str, wanted: Any) -> Any:
         ("null", str | None, None),
         ("[a]", list[str], ["a"]),
         ("{/: 1}", dict[str, int], {"/": 1}),
+        ("2027-03-01", datetime.date, datetime.date(2027, 3, 1)),
+        ("'2027-03-01'", datetime.date, datetime.date(2027, 3, 1)),
+        ("2027-03-01 10:00:00", datetime.date, datetime.date(2027, 3, 1)),
         ("{branch: '535.183.01'}", Driver, Driver("535", "535.183.01")),
         ("{memory_mhz: 877, graphics_mhz: 1005}", Clocks, Clocks(877, 1005)),
         ("{persistence: null}", Limits, Limits()),
@@ -495,6 +509,7 @@ def test_types(text: str, wanted: Any, value: object) -> None:
         ("{a: 1}", list[str]),
         ("[[a]]", list[str]),
         ("[1]", dict[str, int]),
+        ("'1.3.2027'", datetime.date),
         ("{a: b}", dict[str, int]),
         ("null", str),
         ("[]", Limits),

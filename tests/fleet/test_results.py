@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from rigwright.checks import Finding
 from rigwright.core.change import Change
 from rigwright.core.command import Result
+from rigwright.core.desired import Acceptance, Desired
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.core.host_result import HostResult
 from rigwright.engine.host_run import HostRun, Options, RunState
@@ -66,6 +68,17 @@ def test_status(results: list[HostResult], status: str) -> None:
     for result in results:
         report = report.with_result(result)
     assert report.status == status
+
+
+def test_the_report_has_the_decisions_of_the_owner() -> None:
+    decisions = {"a.b": Acceptance(datetime.date(9999, 1, 1), "known")}
+    made = job()
+    made.bound = replace(made.bound, desired=Desired(accepted=decisions))
+    warning = replace(GOOD, verdict="warn")
+    made.report = run_action(made, lambda _job: [CheckResult((warning,))])
+    assert [each.verdict for each in made.report.findings] == ["info"]
+    made.merge(CheckResult((*made.report.findings, BAD, warning)))
+    assert [each.verdict for each in made.report.findings] == ["info", "fail", "info"]
 
 
 def test_facts_from_before_a_change_are_not_kept() -> None:

@@ -96,6 +96,18 @@ def problems(hosts: Sequence[HostView]) -> list[Problem]:
     return sorted(by_cause(_grouped(hosts, _problems)), key=rank)
 
 
+def accepted(hosts: Sequence[HostView]) -> list[Problem]:
+    """The warnings that owners have accepted; the decision is their cause."""
+
+    def of_host(host: HostView) -> Iterator[tuple[Problem, str]]:
+        for finding in host.findings:
+            if finding["verdict"] == "info" and finding["accepted"]:
+                title, place = split(finding["subject"], positions(host))
+                yield Problem("info", "accepted", title, finding["seen"], "", "", finding["accepted"], ""), place
+
+    return by_cause(_grouped(hosts, of_host))
+
+
 def by_cause(found: Sequence[Problem]) -> list[Problem]:
     """The problems, those of one cause once, with all their hosts: equal title and fix but for quantities, places and
     the values seen. Without a fix the explanations are equal too."""

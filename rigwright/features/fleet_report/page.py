@@ -82,7 +82,7 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
         shared,
         machines=[machine for machine in machines if machine.label != fleet_attention.NEVER],
         number=len(machines), never=[machine for machine in machines if machine.label == fleet_attention.NEVER], tiles=tiles(machines, problems, changes, endings, (begin, end)),
-        problems=problems, changes=changes, endings=endings, first=FIRST, most=SLOWEST, summary=summary(machines), level=_worst(Counter(machine.verdict for machine in machines)) or "pass",
+        problems=problems, accepted=fleet_attention.accepted(hosts), changes=changes, endings=endings, first=FIRST, most=SLOWEST, summary=summary(machines), level=_worst(Counter(machine.verdict for machine in machines)) or "pass",
         is_long=len(problems) > LONG,
         since=local_time(min(since)) if since else "",
         ended=local_time(ended), run=document["run"], error=document["error"],

@@ -46,7 +46,7 @@ _HOST: dict[str, Any] = {
     "p2p": None, "owed": [], "measured": None, "machine": None, "fleet": None, "simulated": "", "rebooted": False,
     "round_trips": 0, "seconds": 0.0,
 }  # fmt: skip
-_FINDING = {"check": "", "subject": "", "seen": "", "expected": "", "cause": "", "fix": "", "source": "", "symptom": ""}
+_FINDING = dict.fromkeys(Finding.__struct_fields__, "")
 _MACHINE: dict[str, Any] = {
     "board": "", "cpu": "", "system": "", "kernel": "", "driver": "", "rig": None, "gpus": [], "bus": [],
     "nvlinks": [], "unknown": {},
@@ -176,7 +176,7 @@ def _as_saved(problem: Problem, saved: Sequence[Mapping[str, Any]]) -> Problem:
 
 
 def _finding(finding: Mapping[str, Any]) -> Finding:
-    return Finding(**{key: finding[key] for key in (*_FINDING, "verdict")})
+    return Finding(**{key: finding[key] for key in _FINDING})
 
 
 def _worst(gpu: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:

@@ -82,6 +82,7 @@ _MARKS = (
     ("[red]fail[/]", 4),
     ("[yellow]unknown[/]", 7),
     ("[yellow]warn[/]", 4),
+    ("[cyan]info[/]", 4),
 )
 """By the rank of a cause: its mark and the width of it."""
 
@@ -130,6 +131,10 @@ def _causes_of(report: HostReport) -> Iterator[_Cause]:
         if not problem.drift:
             short = problem.short_alone
             yield _Cause(2 + BAD.index(problem.verdict), "", short, cause_of(short, name))
+    for finding in report.findings:
+        if finding.is_accepted:
+            title = f"{without_places(finding.subject)}: {finding.seen}, accepted {finding.accepted}"
+            yield _Cause(5, "", title, cause_of(title, name))
 
 
 _STATES = {
@@ -176,6 +181,9 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
         if len(lines) > SHOWN:
             more = as_typed(command.format(host=report.host.name))
             hanging(console, f"       [dim]{title:8}  and {len(lines) - SHOWN} more: {as_is(more)}[/]", _HANG)
+    for finding in report.findings:
+        if finding.is_accepted:
+            hanging(console, f"{_finding('accepted', finding)}, {as_is(finding.accepted)}", _HANG)
 
 
 def _kind(finding: Finding) -> str:
