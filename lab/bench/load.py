@@ -29,11 +29,11 @@ from lab.host import cgroups
 from lab.power import switch
 from rigwright import inventory
 from rigwright.core.errors import HostError, RigwrightError
-from rigwright.engine.host_run import HostRun, Options
+from rigwright.engine.host_run import HostRun, Options, no_events
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.features.recorder import recorder
 from rigwright.features.recorder.facts import Recording
-from rigwright.fleet import host_job
+from rigwright.fleet import host_runs
 
 NAME, RIG = "load", "servbadge"
 VARIABLES = "guard: {}\np2p_wheels: none\n"
@@ -190,7 +190,7 @@ def _provisioned(folder: Path) -> HostRun:
         sys.exit(f"error {' '.join(invoke)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     options = Options(time.strftime("%Y%m%d-%H%M%S-bead"))
     bound = BoundPlaybook(inventory.read(where).hosts[NAME], (), ())
-    run = host_job.prepare([bound], options, host_job.no_events)[0].run
+    run = host_runs.prepare([bound], options, no_events)[0]
     run.transport.connect()
     return run
 

@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -359,18 +360,18 @@ def report(documents: str, page: str, columns: str) -> None:
     from rigwright.core.errors import Unreachable
     from rigwright.core.machine_identity import MachineIdentity
     from rigwright.core.typed_json import typed
+    from rigwright.engine.host_run import HostRun, Options, RunState, no_events
     from rigwright.engine.playbook import BoundPlaybook
     from rigwright.engine.report import CheckResult, HostReport, PlanResult
     from rigwright.facts import pci
     from rigwright.features.fleet_report import command as fleet_report
-    from rigwright.fleet.host_job import HostJob
     from rigwright.inventory.model import Host
     from rigwright.report import json_document, output_files
     from rigwright.report.console import console_on
     from rigwright.report.lazy_terminal import Output
 
     keys = ("subject", "verdict", "seen", "expected", "cause", "fix", "source", "symptom", "check")
-    jobs = []
+    runs, state = [], RunState(threading.Semaphore())
     hosts = json.loads(Path(documents).read_text())
     for name in list(hosts):
         told = hosts.pop(name)
@@ -384,8 +385,9 @@ def report(documents: str, page: str, columns: str) -> None:
         findings = tuple(Finding(**{key: finding[key] for key in keys}) for finding in told["findings"])
         status = told["status"]
         results = (PlanResult((), told["simulated"]), MachineResult(told["machine"] or {}), CheckResult(findings))
-        about = HostReport(host, status, error, {type(each): each for each in results}, kept)
-        jobs.append(HostJob(BoundPlaybook(host, (), ()), None, about))  # type: ignore[arg-type]
+        run = HostRun(BoundPlaybook(host, (), ()), None, Options(""), no_events, state)  # type: ignore[arg-type]
+        run.report = HostReport(host, status, error, {type(each): each for each in results}, kept)
+        runs.append(run)
     del hosts
     parts: dict[str, float] = {"peak at the start": _peak_mib()}
     output = Output(sys.stdout)
@@ -399,9 +401,9 @@ def report(documents: str, page: str, columns: str) -> None:
         parts[f"{name}, CPU"] = time.process_time() - began[0]
 
     with part("compared and told"):
-        fleet_report.compare_and_show(jobs, output.text)
+        fleet_report.compare_and_show(runs, output.text)
     with part("document"):
-        document = json_document.document("fleet.report", "20991231-235959-0000", 2, None, [job.report for job in jobs])
+        document = json_document.document("fleet.report", "20991231-235959-0000", 2, None, [run.report for run in runs])
     with part("recorded"):
         output_files.record(document, output)
     with part("page"):

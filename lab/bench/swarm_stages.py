@@ -32,13 +32,13 @@ STAGES = (
     ("JSON document", "rigwright.report.json_document", "document"),
     ("JSON document", "rigwright.report.output_files", "write"),
     ("history", "rigwright.report.output_files", "record"),
-    ("history", "rigwright.fleet.host_job", "load_recorded"),
+    ("history", "rigwright.fleet.host_runs", "load_recorded"),
     ("text", "rigwright.report.terminal", "Text.plans"),
     ("text", "rigwright.report.terminal", "Text.errors"),
     ("text", "rigwright.report.tables.fleet", "check"),
     ("text", "rigwright.cli.runner", "show_result"),
     ("connections closed", "rigwright.fleet.pool", "leave"),
-    ("connections closed", "rigwright.fleet.host_job", "close"),
+    ("connections closed", "rigwright.fleet.pool", "close"),
 )
 """The stages, each with functions that are it."""
 REST = "start of the program, threads, the rest"

@@ -7,12 +7,12 @@ from typing import Any
 
 from rigwright.cli import runner
 from rigwright.cli.options import FactsOptions
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import FactsResult
 from rigwright.facts import Fact, driver, footprint, grub, kernel, pci, system
 from rigwright.facts.apt import dpkg
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.fleet import pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is
 from rigwright.report.tables import facts as table
 
@@ -41,14 +41,14 @@ def facts(options: FactsOptions) -> int:
     return runner.run(options, lambda _run_id: runner.HostCommand(options, _show))
 
 
-def _show(jobs: list[HostJob], text: Any) -> None:
-    pool.run_hosts(jobs, _read, reads=True)
-    for job in jobs:
-        if len(jobs) > 1:
-            text.line(f"[bold]{as_is(job.host.name)}[/]")
-        table.show(text.console, job.report.facts)
+def _show(runs: list[HostRun], text: Any) -> None:
+    pool.run_hosts(runs, _read, reads=True)
+    for run in runs:
+        if len(runs) > 1:
+            text.line(f"[bold]{as_is(run.host.name)}[/]")
+        table.show(text.console, run.report.facts)
 
 
-def _read(job: HostJob) -> Iterator[FactsResult]:
-    job.run.read(SHOWN)
-    yield FactsResult({fact.name: job.run.store.known[fact] for fact in SHOWN})
+def _read(run: HostRun) -> Iterator[FactsResult]:
+    run.read(SHOWN)
+    yield FactsResult({fact.name: run.store.known[fact] for fact in SHOWN})

@@ -15,6 +15,7 @@ from rigwright.core.desired import GpuLimits
 from rigwright.core.errors import HistoryError
 from rigwright.core.host_result import HostResult
 from rigwright.engine import identity, verify
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import Step
 from rigwright.engine.report import BAD, CheckResult
 from rigwright.facts import Fact, driver, machine, pci, system
@@ -22,7 +23,6 @@ from rigwright.facts.gpu import gpus as gpu, health as gpu_health
 from rigwright.facts.plain import plain
 from rigwright.fleet import actions, drift, pool, shared_identity
 from rigwright.fleet.drift import Machine, Place
-from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.history.machines import shared
 from rigwright.report.tables import fleet as table
@@ -48,8 +48,8 @@ FACTS: tuple[Fact[Any], ...] = (
 def fleet_check(options: FleetCheckOptions) -> int:
     """Shows the differences of every host; returns the exit code: 2 for a difference, 3 if a host does not answer."""
 
-    def act(jobs: list[HostJob], _text: Any) -> None:
-        pool.run_hosts(jobs, _look, last=True, reads=True)
+    def act(runs: list[HostRun], _text: Any) -> None:
+        pool.run_hosts(runs, _look, last=True, reads=True)
 
     return runner.run(options, lambda _run_id: fleet_command(options, act, _check, tags=options.tag_names))
 
@@ -57,7 +57,7 @@ def fleet_check(options: FleetCheckOptions) -> int:
 def fleet_command(
     options: FleetOptions,
     act: runner.Act,
-    afterwards: Callable[[list[HostJob], Any, datetime.datetime | None], None],
+    afterwards: Callable[[list[HostRun], Any, datetime.datetime | None], None],
     *,
     tags: frozenset[str] = frozenset(),
     checks_only: Callable[[Any], bool] = lambda _host: False,
@@ -71,31 +71,31 @@ def fleet_command(
         tolerant=True,
         quiet=True,
         checks_only=checks_only,
-        afterwards=lambda jobs, text: afterwards(jobs, text, options.since),
+        afterwards=lambda runs, text: afterwards(runs, text, options.since),
     )
 
 
-def _check(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
-    compare([job for job in jobs if job.report.error is None], since, text)
-    table.check(text.console, [job.report for job in jobs])
+def _check(runs: list[HostRun], text: Any, since: datetime.datetime | None) -> None:
+    compare([run for run in runs if run.report.error is None], since, text)
+    table.check(text.console, [run.report for run in runs])
 
 
-def _look(job: HostJob) -> Iterator[HostResult]:
+def _look(run: HostRun) -> Iterator[HostResult]:
     """Plans the steps, checks the health of the GPUs, and reads all facts that are compared."""
-    checks = verify.answerable(job.bound.checks, job.run, tested=False)
-    health = verify.CheckEvaluation(job.run, [check for check in checks if check.declared.gpu_health])
-    job.run.prefetch((*FACTS, *health.evaluate()))
-    planned = yield from actions.plan_host(job)
+    checks = verify.answerable(run.bound.checks, run, tested=False)
+    health = verify.CheckEvaluation(run, [check for check in checks if check.declared.gpu_health])
+    run.prefetch((*FACTS, *health.evaluate()))
+    planned = yield from actions.plan_host(run)
     bad = (finding for finding in health.findings() if finding.verdict in BAD)
-    findings = (*identity.findings(job.run), *verify.drift(planned.steps), *bad, *planned.required_tests)
+    findings = (*identity.findings(run), *verify.drift(planned.steps), *bad, *planned.required_tests)
     yield CheckResult(findings, required_tests=planned.required_tests)
 
 
 class RecordedIds:
     """The ids of hosts in the history; all machines of the history are read once, at the first use."""
 
-    def __init__(self, jobs: Sequence[HostJob]) -> None:
-        self._jobs = jobs
+    def __init__(self, runs: Sequence[HostRun]) -> None:
+        self._jobs = runs
         self._ids: dict[str, int | None] | None = None
 
     def of(self, past: History) -> dict[str, int | None]:
@@ -106,7 +106,7 @@ class RecordedIds:
 
 
 def compare(
-    jobs: Sequence[HostJob], since: datetime.datetime | None, text: Any, ids: RecordedIds | None = None
+    runs: Sequence[HostRun], since: datetime.datetime | None, text: Any, ids: RecordedIds | None = None
 ) -> None:
     """Adds to every report the findings of what differs from its past (then, or when it was last as expected) and from
     its peers.
@@ -116,48 +116,48 @@ def compare(
     before: dict[str, dict[str, Any]] = {}
     known: dict[str, Place] = {}
     try:
-        before, known = _remembered(jobs, since, ids or RecordedIds(jobs))
+        before, known = _remembered(runs, since, ids or RecordedIds(runs))
     except HistoryError as error:
         text.warn(f"nothing is compared with its past: {error}")
-    machines = [replace(machine_of(job, before.get(job.host.name, {})), held=held(job.bound.steps)) for job in jobs]
+    machines = [replace(machine_of(run, before.get(run.host.name, {})), held=held(run.bound.steps)) for run in runs]
     of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
-    for job, machine_ in zip(jobs, machines, strict=True):
+    for run, machine_ in zip(runs, machines, strict=True):
         findings = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
-        job.merge(CheckResult((*job.report.findings, *findings), required_tests=job.report.required_tests))
+        run.merge(CheckResult((*run.report.findings, *findings), required_tests=run.report.required_tests))
 
 
 def _remembered(
-    jobs: Sequence[HostJob], at: datetime.datetime | None, ids: RecordedIds
+    runs: Sequence[HostRun], at: datetime.datetime | None, ids: RecordedIds
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Place]]:
     """By host its facts when it was last as expected (or at a given time), and by UUID the place of each GPU then.
 
     So a difference is reported until the host is verified or provisioned again, not only by the first run that sees it.
     """
     with History.open() as past:
-        recorded = {job.host.name: ids.of(past)[job.host.name] for job in jobs}
-        before = {job.host.name: as_of(past, job, recorded[job.host.name], at) for job in jobs}
+        recorded = {run.host.name: ids.of(past)[run.host.name] for run in runs}
+        before = {run.host.name: as_of(past, run, recorded[run.host.name], at) for run in runs}
         known = seen_last(past, besides={machine for machine in recorded.values() if machine is not None})
     then = {gpu["uuid"]: Place(name, gpu["bus_id"]) for name, facts in before.items() for gpu in _gpus(facts)}
     return before, {**known, **then}
 
 
-def machines_of(past: History, jobs: Sequence[HostJob]) -> dict[str, int | None]:
+def machines_of(past: History, runs: Sequence[HostRun]) -> dict[str, int | None]:
     """By host name the id of its machine in the history, as all hosts of the run answered; None for a new machine."""
     recorded = past.machines()
-    identities = {job.host.name: shared_identity.identity_of(job) for job in jobs}
+    identities = {run.host.name: shared_identity.identity_of(run) for run in runs}
     doubtful = shared(identities)
     ids: dict[str, int | None] = {}
-    for job in jobs:
-        name, simulated = job.host.name, bool(job.report.simulated)
-        match = recorded.match(name, job.host.address, identities[name], simulated, own_only=name in doubtful)
+    for run in runs:
+        name, simulated = run.host.name, bool(run.report.simulated)
+        match = recorded.match(name, run.host.address, identities[name], simulated, own_only=name in doubtful)
         ids[name] = match.machine.id if match.machine else None
     return ids
 
 
-def as_of(past: History, job: HostJob, machine: int | None, at: datetime.datetime | None) -> dict[str, Any]:
+def as_of(past: History, run: HostRun, machine: int | None, at: datetime.datetime | None) -> dict[str, Any]:
     """The recorded values of the facts that a host has now: those at a time, None for when it was last as expected."""
     then = at or past.last_good(machine)
-    return past.values(machine, job.report.kept, then)
+    return past.values(machine, run.report.kept, then)
 
 
 def seen_last(past: History, besides: Container[int] = ()) -> dict[str, Place]:
@@ -174,9 +174,9 @@ def _gpus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [gpu for gpu in facts.get("gpu.gpus") or () if gpu["uuid"]]
 
 
-def machine_of(job: HostJob, before: dict[str, Any]) -> Machine:
+def machine_of(run: HostRun, before: dict[str, Any]) -> Machine:
     """A host that answered with its facts now and before, for the comparison."""
-    return Machine(job.host.name, job.host.groups, plain(job.report.kept), before)
+    return Machine(run.host.name, run.host.groups, plain(run.report.kept), before)
 
 
 def held(steps: Sequence[Step]) -> frozenset[str]:

@@ -31,13 +31,13 @@ from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.process import prompt
 from rigwright.core.process.program_name import program_name
 from rigwright.core.yaml_source import misspelt
-from rigwright.engine.host_run import HostRun, Options
+from rigwright.engine.host_run import HostRun, Options, no_events
 from rigwright.engine.host_variables import HostVariables, of_host
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import Unavailable, Unreadable, display, driver as driver_state, pci, system
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.system import Board
-from rigwright.fleet import host_job, pool
+from rigwright.fleet import host_runs, pool
 from rigwright.inventory import endpoint
 from rigwright.inventory.model import LOCAL_MACHINE, Host, Inventory
 from rigwright.report.labels import as_is
@@ -420,20 +420,18 @@ def _connection_of(address: str) -> dict[str, Any]:
 def _look(host: Host, console: Console) -> Seen:
     """Reads the hardware of the machine. Raises Unreachable; HostError when it has no GPU."""
     password = prompt.password if prompt.on_terminal() else None
-    (job,) = host_job.prepare(
-        [BoundPlaybook(host, (), ())], Options(secrets.token_hex(4)), host_job.no_events, password
-    )
+    (run,) = host_runs.prepare([BoundPlaybook(host, (), ())], Options(secrets.token_hex(4)), no_events, password)
     facts = (pci.gpus, pci.nvswitches, system.board, system.cpu, system.os_release)
     try:
-        job.run.transport.connect()
-        job.run.read((*facts, display.graphical, display.adapters))
-        gpus, switches, board, cpu, release = (job.run.value(fact) for fact in facts)
+        run.transport.connect()
+        run.read((*facts, display.graphical, display.adapters))
+        gpus, switches, board, cpu, release = (run.value(fact) for fact in facts)
         strange = [device.bus_id for device in gpus if catalogue.model_of(device.device_id) is None]
-        loaded = _driving(job.run, strange) if strange else ""
-        identity = job.run.store.known[system.identity]
-        desk, adapters = (job.run.store.known[fact] for fact in (display.graphical, display.adapters))
+        loaded = _driving(run, strange) if strange else ""
+        identity = run.store.known[system.identity]
+        desk, adapters = (run.store.known[fact] for fact in (display.graphical, display.adapters))
     finally:
-        pool.close([job])
+        pool.close([run])
     if not gpus:
         raise pci.no_gpu("init")
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in gpus}
@@ -451,12 +449,12 @@ def _look(host: Host, console: Console) -> Seen:
     return Seen(known, unlisted, loaded, len(switches), board, cpu, shows, screen, this)
 
 
-def _driving(job: HostRun, bus_ids: Iterable[str]) -> str:
+def _driving(run: HostRun, bus_ids: Iterable[str]) -> str:
     """The version of the loaded driver when it drives all of these GPUs, else ""."""
     asked = (driver_state.loaded_version, gpu.gpus)
-    job.read_unknown(asked)
+    run.read_unknown(asked)
     try:
-        version, cards = job.store(driver_state.loaded_version), job.store(gpu.gpus)
+        version, cards = run.store(driver_state.loaded_version), run.store(gpu.gpus)
     except (Unavailable, Unreadable):
         return ""
     answering = {card.bus_id for card in cards if not card.lost}

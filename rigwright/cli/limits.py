@@ -11,7 +11,7 @@ from rigwright.core.numbers import count
 from rigwright.engine.limits import LimitsResult
 
 if TYPE_CHECKING:
-    from rigwright.fleet.host_job import HostJob
+    from rigwright.engine.host_run import HostRun
 
 
 def limits(options: LimitsOptions) -> int:
@@ -22,21 +22,21 @@ def limits(options: LimitsOptions) -> int:
     return runner.run(options, lambda _run_id: runner.HostCommand(options, act, playbook, options.tag_names))
 
 
-def _limits(jobs: list[HostJob], text: Any, options: LimitsOptions) -> None:
+def _limits(runs: list[HostRun], text: Any, options: LimitsOptions) -> None:
     from rigwright.fleet import actions, pool
     from rigwright.report.labels import as_is
     from rigwright.report.tables import limits as table
 
-    pool.run_hosts(jobs, partial(actions.plan_limits, show=options.show), activity="planning")
+    pool.run_hosts(runs, partial(actions.plan_limits, show=options.show), activity="planning")
     if not options.show:
-        changes = [change for job in jobs for step in job.report.planned for change in step.changes]
+        changes = [change for run in runs for step in run.report.planned for change in step.changes]
         if any(change.disruptive or change.leads_to or change.action != "change" for change in changes):
-            text.plans([job.report for job in jobs if job.report.error is None])
+            text.plans([run.report for run in runs if run.report.error is None])
             runner.consent(options.yes, "Make these changes?")  # the user's own playbook does more than set limits
-        pool.run_hosts(jobs, actions.apply_limits, activity="applying")
-    for job in jobs:
-        if rows := job.report.last(LimitsResult).rows:
+        pool.run_hosts(runs, actions.apply_limits, activity="applying")
+    for run in runs:
+        if rows := run.report.last(LimitsResult).rows:
             table.show(text.console, rows)
-        if job.report.error is None:
-            changed = count(job.report.changes, "change") if job.report.changes else "nothing to change"
-            text.line(f"[bold]{as_is(job.host.name)}[/]: {'drift' if job.report.status == 'pending' else changed}")
+        if run.report.error is None:
+            changed = count(run.report.changes, "change") if run.report.changes else "nothing to change"
+            text.line(f"[bold]{as_is(run.host.name)}[/]: {'drift' if run.report.status == 'pending' else changed}")

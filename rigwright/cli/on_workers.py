@@ -25,9 +25,10 @@ from rigwright.core.errors import HistoryError, HostError
 from rigwright.core.files import shipped_files
 from rigwright.core.process import interruption
 from rigwright.engine import events, playbook as playbooks
+from rigwright.engine.host_run import HostRun
 from rigwright.fleet import pool, rollout
 from rigwright.fleet.dask_workers import Workers
-from rigwright.fleet.host_job import HostJob, left_behind
+from rigwright.fleet.host_runs import left_behind
 from rigwright.history import History
 from rigwright.inventory.model import CONNECTION, NOT_SECRET, Inventory
 from rigwright.report import json_document
@@ -56,7 +57,7 @@ _AGAIN = "look at the worker's log; then run the same command again, which goes 
 class Slice(Struct, eq=False):
     """Hosts that a worker gets together. `reboots`: whether they will reboot. `text`: what the command said of them."""
 
-    jobs: Sequence[HostJob]
+    runs: Sequence[HostRun]
     reboots: bool
     text: str = ""
 
@@ -66,9 +67,9 @@ def size(hosts: int, workers: int) -> int:
     return min(MOST, max(LEAST, -(-hosts // (EACH * max(1, workers)))))
 
 
-def cut(jobs: Sequence[HostJob], most: int, will_reboot: Callable[[HostJob], bool]) -> list[Slice]:
+def cut(runs: Sequence[HostRun], most: int, will_reboot: Callable[[HostRun], bool]) -> list[Slice]:
     """The slices of these hosts, in their order: those that will not reboot, then those that will."""
-    kinds = {reboots: [job for job in jobs if will_reboot(job) is reboots] for reboots in (False, True)}
+    kinds = {reboots: [run for run in runs if will_reboot(run) is reboots] for reboots in (False, True)}
     return [Slice(same[at : at + most], reboots) for reboots, same in kinds.items() for at in range(0, len(same), most)]
 
 
@@ -111,8 +112,8 @@ class Slices:
 
     def give_out(
         self,
-        jobs: Sequence[HostJob],
-        on_end: Callable[[HostJob], object] = pool.do_nothing,
+        runs: Sequence[HostRun],
+        on_end: Callable[[HostRun], object] = pool.do_nothing,
         too_many: Callable[[int], bool] = pool.never,
         *,
         yes: bool = True,
@@ -122,31 +123,31 @@ class Slices:
         `on_end` is called with each host that has an answer. Once `too_many` is true of the number of failed hosts, no
         further host begins. Raises KeyboardInterrupt after Ctrl-C; a second one does not wait for hosts at work.
         """
-        able = [job for job in jobs if job.report.error is None and self._may_be_sent(job)]
+        able = [run for run in runs if run.report.error is None and self._may_be_sent(run)]
         if not able:
             return
         most = self.options.slice or size(len(able), self.workers.count)
-        parts = cut(able, most, lambda job: yes and bool(_disrupting(job, only_reboots=True)))
+        parts = cut(able, most, lambda run: yes and bool(_disrupting(run, only_reboots=True)))
         try:
-            with able[0].stage([job.host.name for job in able]):
+            with able[0].stage([run.host.name for run in able]):
                 for part in self._answers(parts, yes, too_many):
-                    for job in part.jobs:
-                        on_end(job)
+                    for run in part.runs:
+                        on_end(run)
         finally:
             for number, part in enumerate(parts, 1):
                 if part.text and len(parts) > 1:
-                    names = host_ranges.folded(job.host.name for job in part.jobs)
+                    names = host_ranges.folded(run.host.name for run in part.runs)
                     self.output.text.line(f"\n[bold]Slice {number} of {len(parts)}[/]: {as_is(names)}")
                 for line in part.text.splitlines():
                     self.output.text.plain(line)
 
     def _answers(self, parts: Sequence[Slice], yes: bool, too_many: Callable[[int], bool]) -> Iterator[Slice]:
         """Gives out the slices; yields each one when its answer is in the reports of its hosts."""
-        run = parts[0].jobs[0].run.options.run_id
+        run = parts[0].runs[0].options.run_id
         queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         waiting, given, signals, stopped = list(parts), list[Slice](), 0, False
         what: Any
-        jobs = {job.host.name: job for part in parts for job in part.jobs}
+        runs = {run.host.name: run for part in parts for run in part.runs}
         failed: set[str] = set()
 
         def submit(part: Slice) -> None:
@@ -168,12 +169,12 @@ class Slices:
                     kind, what = queue.get(timeout=0.5)
                 if kind == "signal":
                     signals += 1
-                elif kind == "event" and (name := self._show(what, jobs)):
+                elif kind == "event" and (name := self._show(what, runs)):
                     failed.add(name)
                 elif kind == "answer" and what[0] in given:
                     given.remove(what[0])
                     self._read(*what, stopped=stopped)
-                    failed |= {job.host.name for job in what[0].jobs if job.report.bad}
+                    failed |= {run.host.name for run in what[0].runs if run.report.bad}
                     yield what[0]
                 elif self.workers.lost:
                     for part in [*given, *waiting]:
@@ -181,13 +182,13 @@ class Slices:
                         yield part
                     given, waiting = [], []
                 if signals > 1:
-                    for job in (job for part in given for job in part.jobs):
-                        job.report = left_behind(job)
+                    for each in (each for part in given for each in part.runs):
+                        each.report = left_behind(each)
                     break
                 if not stopped and (signals or too_many(len(failed))):
                     stopped = True
                     self.workers.call_all(stop, run, "interrupt" if signals else "no more")
-        pool.leave_out([job for part in waiting for job in part.jobs])
+        pool.leave_out([run for part in waiting for run in part.runs])
         if signals:
             raise KeyboardInterrupt
 
@@ -198,20 +199,20 @@ class Slices:
         one_reboots = any(part.reboots for part in given)
         return next((part for part in waiting if not (part.reboots and one_reboots)), None)
 
-    def _may_be_sent(self, job: HostJob) -> bool:
+    def _may_be_sent(self, run: HostRun) -> bool:
         """Whether its work needs no secret; else that is the error of the host."""
-        steps = [f"the step '{step.name}'" for step in job.bound.steps if secrets.holds(step.parameters)]
-        checks = [f"the check '{check.name}'" for check in job.bound.checks if secrets.holds(check.parameters)]
-        for what in (*steps, *checks, *(name for name in CONNECTION if name in job.host.secret)):
+        steps = [f"the step '{step.name}'" for step in run.bound.steps if secrets.holds(step.parameters)]
+        checks = [f"the check '{check.name}'" for check in run.bound.checks if secrets.holds(check.parameters)]
+        for what in (*steps, *checks, *(name for name in CONNECTION if name in run.host.secret)):
             found = f"{what} needs a secret of the inventory, which is not sent to workers"
             fix = "run this host without --executor, or with --tags that leave the step out"
-            job.report = job.report.with_error(HostError(job.host.name, found, "work without secrets", fix))
+            run.report = run.report.with_error(HostError(run.host.name, found, "work without secrets", fix))
             return False
         return True
 
     def _order(self, part: Slice, yes: bool) -> str:
         """The order for a slice as text, without a secret."""
-        own = {job.host.name: job.host.variables for job in part.jobs}
+        own = {run.host.name: run.host.variables for run in part.runs}
         hosts: dict[str, Any] = {name: {} for name in self.inventory.groups["all"]}
         for name, variables in own.items():
             needed = {key: value for key, value in variables.items() if key in NOT_SECRET or key in self.words}
@@ -224,7 +225,7 @@ class Slices:
         inventory = f"{self.inventory.rigs.parent.absolute()}/hosts.yml"
         given = {"host": ",".join(own), "inventory": inventory, "json": "-", "yes": yes, "playbook": self.playbook}
         options = {**vars(self.options), **given}
-        run = part.jobs[0].run.options
+        run = part.runs[0].options
         order: SliceOrder = {
             "command": f"{type(self.options).__module__}:{type(self.options).__name__}",
             "options": {
@@ -235,20 +236,20 @@ class Slices:
             "runs": [*run.earlier_runs, run.run_id],
             "reboots": run.reboots,
             "lost": self.lost,
-            "digests": {job.host.name: rollout.digest(job.bound) for job in part.jobs},
-            "announced": {job.host.name: _disrupting(job) for job in part.jobs} if yes else None,
+            "digests": {run.host.name: rollout.digest(run.bound) for run in part.runs},
+            "announced": {run.host.name: _disrupting(run) for run in part.runs} if yes else None,
         }
         return json.dumps(order, allow_nan=False, default=str)
 
-    def _show(self, event: object, jobs: dict[str, HostJob]) -> str:
+    def _show(self, event: object, runs: dict[str, HostRun]) -> str:
         """Shows an event of a host; returns the name of a host that has failed, else "". Another text is left out."""
         try:
             kind, values = json.loads(str(event)[:10_000])
-            shown, job = _EVENTS[kind](**values), jobs[values["host"]]
+            shown, run = _EVENTS[kind](**values), runs[values["host"]]
         except Exception:
             return ""
         if not isinstance(shown, events.Connected) or shown.host not in self.connected:
-            job.tell(shown)
+            run.tell(shown)
         self.connected |= {shown.host} if isinstance(shown, events.Connected) else set()
         return shown.host if isinstance(shown, events.HostFinished) and shown.outcome == "failed" else ""
 
@@ -263,26 +264,26 @@ class Slices:
         more, stopped_by = document.get("slice", {}), document.get("error") or {}
         words = [one_line(str(stopped_by.get(key, "")))[:500] for key in ("where", "found") if stopped_by.get(key)]
         says = f"the worker says: {': '.join(words)}" if words else "the worker's answer is no report of this host"
-        for job in part.jobs:
-            name = job.host.name
+        for run in part.runs:
+            name = run.host.name
             found = problem or says
             if name in document.get("hosts", {}):
                 try:
-                    job.report = json_document.read_host(
-                        job.host, document["hosts"][name], more["exit_codes"].get(name, 0)
+                    run.report = json_document.read_host(
+                        run.host, document["hosts"][name], more["exit_codes"].get(name, 0)
                     )
                 except Exception as wrong:
                     found = f"the worker's answer is no report of this host: {str(wrong)[:200]}"
                 else:
-                    if job.report.status != "not_attempted" or stopped:
+                    if run.report.status != "not_attempted" or stopped:
                         continue
                     found = "its worker did not begin it"
-            job.report = job.report.with_error(HostError(name, found, "the report of the work", _AGAIN))
+            run.report = run.report.with_error(HostError(name, found, "the report of the work", _AGAIN))
         if stopped_by.get("where") == CONSENT:
             self.question = one_line(str(stopped_by.get("found")))[:200]
         else:
-            self.finished |= {job.host.name for job in part.jobs}
-        self.lost = next((job.host.name for job in part.jobs if job.host.name == more.get("lost")), self.lost)
+            self.finished |= {run.host.name for run in part.runs}
+        self.lost = next((run.host.name for run in part.runs if run.host.name == more.get("lost")), self.lost)
         part.text = more.get("text", "")[:LONGEST_TEXT]
 
 
@@ -311,10 +312,10 @@ def _document(answer: str | BaseException) -> dict[str, Any]:
     return document
 
 
-def _disrupting(job: HostJob, only_reboots: bool = False) -> list[str]:
+def _disrupting(run: HostRun, only_reboots: bool = False) -> list[str]:
     """The names of the steps in the plan of a host that interrupt work on it, or that reboot it."""
-    changes = job.report.written["changes"] if job.report.written else ()
-    reboots = {step.name for step in job.bound.steps if step.declared.reboots}
+    changes = run.report.written["changes"] if run.report.written else ()
+    reboots = {step.name for step in run.bound.steps if step.declared.reboots}
     leads = any(change["leads_to"] == "reboot" for change in changes)
     names = {change["step"] for change in changes if change["disruptive"] and not only_reboots}
     return sorted(names | (reboots if leads else {change["step"] for change in changes} & reboots))

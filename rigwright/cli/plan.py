@@ -13,7 +13,7 @@ from rigwright.core import host_ranges
 from rigwright.core.process.program_name import program_name
 
 if TYPE_CHECKING:
-    from rigwright.fleet.host_job import HostJob
+    from rigwright.engine.host_run import HostRun
     from rigwright.inventory.model import Host
 
 OF_TRAIN = ("containers", "training")
@@ -29,16 +29,16 @@ def plan(options: PlanOptions) -> int:
     return runner.run(options, lambda _run_id: command)
 
 
-def _plan(jobs: list[HostJob], text: Any) -> None:
+def _plan(runs: list[HostRun], text: Any) -> None:
     from rigwright.fleet import actions, pool
 
-    pool.run_hosts(jobs, actions.plan_or_fail, activity="planning", reads=True)
-    text.plans([job.report for job in jobs if job.report.error is None])
+    pool.run_hosts(runs, actions.plan_or_fail, activity="planning", reads=True)
+    text.plans([run.report for run in runs if run.report.error is None])
 
 
-def _hint(jobs: list[HostJob], text: Any, options: PlanOptions) -> None:
+def _hint(runs: list[HostRun], text: Any, options: PlanOptions) -> None:
     if not options.playbook:
-        hint_at_training((job.host for job in jobs if job.report.error is None), text, "plan")
+        hint_at_training((run.host for run in runs if run.report.error is None), text, "plan")
     runner.warn_of_age(text)
 
 

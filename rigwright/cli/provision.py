@@ -23,7 +23,8 @@ from rigwright.engine.report import HostReport, NcclTestResult
 
 if TYPE_CHECKING:
     from rigwright.cli.on_workers import Slices
-    from rigwright.fleet.host_job import HostAction, HostJob
+    from rigwright.engine.host_run import HostRun
+    from rigwright.fleet.host_runs import HostAction
     from rigwright.fleet.rollout import Rolling
 
 MANY = 4
@@ -54,10 +55,10 @@ def provision(options: ProvisionOptions) -> int:
     return runner.run(options, prepare)
 
 
-def _hint(jobs: list[HostJob], text: Any, playbook: str) -> None:
+def _hint(runs: list[HostRun], text: Any, playbook: str) -> None:
     """Says what `train` would add to hosts that this run has proved with the playbook of the command."""
     if not playbook:
-        proved = (job.host for job in jobs if not job.report.bad and job.report.status != "not_attempted")
+        proved = (run.host for run in runs if not run.report.bad and run.report.status != "not_attempted")
         hint_at_training(proved, text, "provision")
 
 
@@ -137,38 +138,38 @@ def exit_code(report: HostReport) -> int:
     return report.exit_code or (2 if report.required_tests and not decided else 0)
 
 
-def _provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling: Rolling | None) -> None:
+def _provision(runs: list[HostRun], text: Any, options: ProvisionOptions, rolling: Rolling | None) -> None:
     """Shows the plans, asks, and provisions the hosts; when a rollout stops, the rest is not attempted."""
     from rigwright.fleet import actions, pool, rollout
 
     if rolling:
         _show_resumed(rolling, text)
     describe = bool(options.json or options.html)
-    many = len(jobs) > pool.MOST_OPEN  # then the checks would need a connection of their own
+    many = len(runs) > pool.MOST_OPEN  # then the checks would need a connection of their own
     plan = partial(actions.plan_or_fail, describe=describe, checks=True, unproved=many)
-    pool.run_hosts(jobs, plan, activity="planning", reads=True)
-    alive = [job for job in jobs if job.report.error is None]
-    text.plans([job.report for job in alive])
-    pending = any(job.report.status == "pending" for job in alive)
+    pool.run_hosts(runs, plan, activity="planning", reads=True)
+    alive = [run for run in runs if run.report.error is None]
+    text.plans([run.report for run in alive])
+    pending = any(run.report.status == "pending" for run in alive)
     runner.consent(options.yes or not pending, "Make these changes?")
     action = partial(actions.provision_host, wheels=options.wheels, describe=describe)
-    batch = partial(_batch, text=text, action=action, short=len(jobs) > MANY, findings=options.findings)
+    batch = partial(_batch, text=text, action=action, short=len(runs) > MANY, findings=options.findings)
     if rolling is None:
         batch(alive)
     else:
-        _show_end(rolling, jobs, rollout.roll(jobs, text, batch, rolling), text)
+        _show_end(rolling, runs, rollout.roll(runs, text, batch, rolling), text)
 
 
-def _provision_by_workers(jobs: list[HostJob], text: Any, slices: Slices, rolling: Rolling | None) -> None:
+def _provision_by_workers(runs: list[HostRun], text: Any, slices: Slices, rolling: Rolling | None) -> None:
     """As `_provision`, by workers of --executor: their plans are in the text of their commands."""
     from rigwright.fleet import rollout
 
     assert rolling, "with --executor there is always a rollout"
     _show_resumed(rolling, text)
-    slices.give_out(jobs, yes=False)
+    slices.give_out(runs, yes=False)
     if slices.question:
         runner.consent(slices.yes, slices.question)
-    _show_end(rolling, jobs, rollout.roll(jobs, text, slices.give_out, rolling, slices.finished), text)
+    _show_end(rolling, runs, rollout.roll(runs, text, slices.give_out, rolling, slices.finished), text)
 
 
 def _show_resumed(rolling: Rolling, text: Any) -> None:
@@ -184,7 +185,7 @@ def _show_resumed(rolling: Rolling, text: Any) -> None:
         text.plain(f"  at work when it stopped: {host_ranges.folded(state.begun)}")
 
 
-def _show_end(rolling: Rolling, jobs: Sequence[HostJob], failed: Sequence[str], text: Any) -> None:
+def _show_end(rolling: Rolling, runs: Sequence[HostRun], failed: Sequence[str], text: Any) -> None:
     """Writes the result of the rollout, and the next command when it is not finished."""
     from rigwright.report.labels import as_is
 
@@ -192,7 +193,7 @@ def _show_end(rolling: Rolling, jobs: Sequence[HostJob], failed: Sequence[str], 
     if not state.pending:
         text.line(f"\n[bold green]Rollout done[/]: {count(len(state.hosts), 'host')}.")
         return
-    left = [job.host.name for job in jobs if job.host.name in {*state.pending} - {*failed}]
+    left = [run.host.name for run in runs if run.host.name in {*state.pending} - {*failed}]
     bad = f"{len(failed)} of {count(len(state.hosts), 'host')} failed ({host_ranges.folded(failed)})"
     if rolling.stopped:
         rolling.stopped = f"{bad}, {rolling.stopped}"
@@ -204,12 +205,12 @@ def _show_end(rolling: Rolling, jobs: Sequence[HostJob], failed: Sequence[str], 
 
 
 def _batch(
-    members: Sequence[HostJob],
+    members: Sequence[HostRun],
     text: Any,
     action: HostAction,
     short: bool,
     findings: bool,
-    on_end: Callable[[HostJob], object] = lambda _job: None,
+    on_end: Callable[[HostRun], object] = lambda _job: None,
     too_many: Callable[[int], bool] = lambda _failed: False,
 ) -> None:
     """Provisions these hosts and writes their results, with `short` without findings that pass; see `rollout.roll`."""
@@ -218,21 +219,21 @@ def _batch(
 
     failed = 0
 
-    def enough(job: HostJob) -> bool:
+    def enough(run: HostRun) -> bool:
         nonlocal failed
-        failed += job.report.bad
+        failed += run.report.bad
         return too_many(failed)
 
     pool.run_hosts(members, action, activity="beginning", enough=enough, on_end=on_end, last=True)
-    done = [job.report for job in members if job.report.error is None and job.report.status != "not_attempted"]
+    done = [run.report for run in members if run.report.error is None and run.report.status != "not_attempted"]
     for reports in _with_one_result(done) if short and not findings else [[report] for report in done]:
         names = host_ranges.folded(report.host.name for report in reports)
         named = replace(reports[0], host=dataclasses.replace(reports[0].host, name=names))
         runner.show_result(named, text, findings, only_bad=short)
         text.line(closing(reports, names))
-    for job in members:
-        if job.report.error is not None and len(members) > 1:
-            text.line(f"[bold]{as_is(job.host.name)}[/]: [bold red]failed[/], {as_is(job.report.error.found)}")
+    for run in members:
+        if run.report.error is not None and len(members) > 1:
+            text.line(f"[bold]{as_is(run.host.name)}[/]: [bold red]failed[/], {as_is(run.report.error.found)}")
 
 
 def _with_one_result(reports: Sequence[HostReport]) -> list[list[HostReport]]:

@@ -11,8 +11,9 @@ from rigwright.cli.options import RemoveOptions
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.core.process.program_name import program_name
+from rigwright.engine.host_run import HostRun
 from rigwright.fleet import actions, pool
-from rigwright.fleet.host_job import HostAction, HostJob
+from rigwright.fleet.host_runs import HostAction
 from rigwright.report.labels import as_is
 
 
@@ -38,22 +39,22 @@ def remove(options: RemoveOptions) -> int:
 
 
 def take_back(
-    jobs: list[HostJob],
+    runs: list[HostRun],
     text: Any,
     *,
     question: str,
     activity: str,
-    nothing: Callable[[HostJob], str],
+    nothing: Callable[[HostRun], str],
     yes: bool,
     plan: HostAction = actions.plan_or_fail,
 ) -> None:
     """Plans, asks the question, applies, and shows the number of changes on each host, or `nothing`."""
-    pool.run_hosts(jobs, plan, activity="planning")
-    alive = [job for job in jobs if job.report.error is None]
-    text.plans([job.report for job in alive])
-    runner.consent(yes or not any(job.report.status == "pending" for job in alive), question)
+    pool.run_hosts(runs, plan, activity="planning")
+    alive = [run for run in runs if run.report.error is None]
+    text.plans([run.report for run in alive])
+    runner.consent(yes or not any(run.report.status == "pending" for run in alive), question)
     pool.run_hosts(alive, actions.apply_host, activity=activity)
-    for job in alive:
-        if job.report.error is None:
-            changed = count(job.report.changes, "change") if job.report.changes else nothing(job)
-            text.line(f"[bold]{as_is(job.host.name)}[/]: {changed}")
+    for run in alive:
+        if run.report.error is None:
+            changed = count(run.report.changes, "change") if run.report.changes else nothing(run)
+            text.line(f"[bold]{as_is(run.host.name)}[/]: {changed}")

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from rigwright.cli.on_workers import Slices
+    from rigwright.engine.host_run import HostRun
     from rigwright.engine.playbook import BoundPlaybook
     from rigwright.engine.report import HostReport
     from rigwright.fleet.dask_workers import Workers
-    from rigwright.fleet.host_job import HostJob
     from rigwright.fleet.rollout import Rolling
     from rigwright.inventory.model import Host, Inventory
     from rigwright.report.output_files import Files
@@ -44,16 +44,16 @@ Act = Callable[[list[Any], Any], None]
 """What a command does with its connected hosts; it writes to the text output."""
 
 
-def _by_workers(jobs: list[Any], _text: Any, slices: Slices) -> None:
+def _by_workers(runs: list[Any], _text: Any, slices: Slices) -> None:
     """Lets workers run the command: first without --yes, so that it ends with its question where it would change
     something.
 
     After a yes here they run it with --yes.
     """
-    slices.give_out(jobs, yes=False)
+    slices.give_out(runs, yes=False)
     if slices.question:
         consent(slices.yes, slices.question)
-    slices.give_out([job for job in jobs if job.host.name not in slices.finished])
+    slices.give_out([run for run in runs if run.host.name not in slices.finished])
 
 
 class HostCommand(Struct, frozen=True):
@@ -97,14 +97,14 @@ def run(
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = slice_command.here.order["runs"][-1] if slice_command.here else run_ids.new()
     command: HostCommand | None = None
-    jobs: list[HostJob] = []
+    runs: list[HostRun] = []
     error: RigwrightError | None = None
     interrupted = False
     apart = (to_stderr or (files.json if files else options.json) == "-") and not slice_command.here
     output = Output(sys.stderr if apart else sys.stdout)
     try:
         command = prepare(run_id)
-        code = _run(command, run_id, jobs, output, files)
+        code = _run(command, run_id, runs, output, files)
     except RigwrightError as stopped:
         error, code = stopped, stopped.exit_code
     except KeyboardInterrupt:
@@ -117,14 +117,14 @@ def run(
         if error and not slice_command.here:
             output.text.error(error)
         elif interrupted and not slice_command.here:
-            _show_interruption(options.changes_hosts, jobs, command.rollout if command else None, output.text)
-        reports = [job.report for job in jobs]
+            _show_interruption(options.changes_hosts, runs, command.rollout if command else None, output.text)
+        reports = [run.report for run in runs]
         playbook = short(command.playbook) if command and command.playbook else ""
         inventory = short(inventory_path(command.options.inventory)) if command else ""
         metadata = json_document.RunMetadata(started, playbook, inventory)
         document = json_document.document(options.command, run_id, code, error, reports, metadata)
         if slice_command.here:
-            slice_command.here.end(document, jobs)
+            slice_command.here.end(document, runs)
             return code
         if command and command.rollout:
             document["rollout"] = command.rollout.as_json()
@@ -134,19 +134,19 @@ def run(
     return code or failed
 
 
-def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rolling | None, text: Any) -> None:
+def _show_interruption(changes_hosts: bool, runs: Sequence[Any], rollout: Rolling | None, text: Any) -> None:
     """Shows which hosts are done, not done and not attempted, and how the run is continued."""
     from rigwright.fleet import pool
 
-    if not changes_hosts or not jobs:
-        text.line(f"\n[bold]interrupted[/]: {'nothing was changed' if jobs else 'nothing was connected to'}")
+    if not changes_hosts or not runs:
+        text.line(f"\n[bold]interrupted[/]: {'nothing was changed' if runs else 'nothing was connected to'}")
         return
-    pool.leave_out([job for job in jobs if job.report.status == "pending"])
+    pool.leave_out([run for run in runs if run.report.status == "pending"])
     kinds: dict[str, list[str]] = {"done": [], "not done": [], "not attempted": []}
-    for job in jobs:
-        not_attempted = "not attempted" if job.report.status == "not_attempted" else "done"
-        kinds["not done" if job.report.error else not_attempted].append(job.host.name)
-    errors = [(job.host.name, job.report.error) for job in jobs if job.report.error]
+    for run in runs:
+        not_attempted = "not attempted" if run.report.status == "not_attempted" else "done"
+        kinds["not done" if run.report.error else not_attempted].append(run.host.name)
+    errors = [(run.host.name, run.report.error) for run in runs if run.report.error]
     # An interruption without an expected value has the fix of the whole run, which is shown once.
     same = [(name, isinstance(error, Interrupted) and not error.expected, error) for name, error in errors]
     text.errors([(name, Interrupted(error.where, error.found) if of_run else error) for name, of_run, error in same])
@@ -155,7 +155,7 @@ def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rollin
         if names:
             text.plain(f"  {kind}: {host_ranges.folded(names)}")
     resume = f"{program_name()} provision --resume" if rollout is not None and rollout.state.batches else ""
-    if names := [job.host.name for job in jobs if job.report.requires_test]:
+    if names := [run.host.name for run in runs if run.report.requires_test]:
         runs_it = resume or "the same command"
         text.plain(f"  required: the peer-to-peer test of {host_ranges.folded(names)}; {runs_it} runs it")
     text.line(f"  fix: {resume or 'run the same command again; it continues from there'}")
@@ -175,8 +175,8 @@ def _workers(options: HostsOptions) -> AbstractContextManager[Workers | None]:
     return dask_workers.connected(options.executor, options.insecure)
 
 
-def _run(command: HostCommand, run_id: str, jobs: list[HostJob], output: Output, files: Files | None) -> int:
-    """Connects to the hosts and lets the command act; `jobs` has one for each host, also after an error."""
+def _run(command: HostCommand, run_id: str, runs: list[HostRun], output: Output, files: Files | None) -> int:
+    """Connects to the hosts and lets the command act; `runs` has one for each host, also after an error."""
     inventory, hosts = _hosts(command)
     begun = _begun(command, run_id, hosts)
     try:
@@ -195,38 +195,38 @@ def _run(command: HostCommand, run_id: str, jobs: list[HostJob], output: Output,
             refused |= slice_command.here.refused(bound) if slice_command.here else {}
             command.before_connecting(inventory, bound)
             output.inventory, output.many = short(inventory.path), len(bound) > 1
-            jobs.extend(_jobs(command, run_id, bound, output, begun))
-            pool.refuse(jobs, refused)
+            runs.extend(_jobs(command, run_id, bound, output, begun))
+            pool.refuse(runs, refused)
             try:
                 if workers is not None:
                     from rigwright.cli.on_workers import Slices
 
                     slices = Slices(command.options, command.playbook, command.looked_up, inventory, workers, output)
-                    command.by_workers(jobs, output.text, slices)
+                    command.by_workers(runs, output.text, slices)
                 else:
-                    if len(jobs) <= pool.MOST_OPEN:
-                        load = partial(_load, jobs, output)
-                        pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=load, reads=True)
+                    if len(runs) <= pool.MOST_OPEN:
+                        load = partial(_load, runs, output)
+                        pool.run_hosts(runs, actions.connect_host, activity="connecting", meanwhile=load, reads=True)
                     else:  # the first action connects
-                        _load(jobs, output)
-                        for job in jobs:
-                            job.to_connect = True
-                    command.act(jobs, output.text)
+                        _load(runs, output)
+                        for run in runs:
+                            run.to_connect = True
+                    command.act(runs, output.text)
                 if slice_command.here is None:
-                    _record_commands_of_reads(jobs, command)
-                    command.afterwards(jobs, output.text)
-                    for message in shared_identity.name_shared(jobs):
+                    _record_commands_of_reads(runs, command)
+                    command.afterwards(runs, output.text)
+                    for message in shared_identity.name_shared(runs):
                         output.text.warn(message)
             finally:
-                pool.close(jobs)
+                pool.close(runs)
     finally:
-        for transport in begun.values() if not jobs else ():
+        for transport in begun.values() if not runs else ():
             transport.abandon()
     if not slice_command.here:
         lab = shipped_files.CHECKOUT / ".lab" / "inventory"
-        failed = [(job.host, job.report.error) for job in jobs if job.report.error is not None]
+        failed = [(run.host, run.report.error) for run in runs if run.report.error is not None]
         output.text.errors([(host.name, with_hint(error, host, lab)) for host, error in failed])
-    codes = {command.exit_code(job.report) for job in jobs}
+    codes = {command.exit_code(run.report) for run in runs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
 
 
@@ -236,10 +236,10 @@ def _jobs(
     bound: Sequence[BoundPlaybook],
     output: Output,
     begun: Mapping[str, Transport],
-) -> list[HostJob]:
-    """The jobs of these hosts. `begun`: the transports that have begun to connect."""
+) -> list[HostRun]:
+    """The runs of these hosts. `begun`: the transports that have begun to connect."""
     from rigwright.engine.host_run import Options
-    from rigwright.fleet import host_job
+    from rigwright.fleet import host_runs
 
     def password(host_name: str) -> str:
         with output.text.paused():
@@ -259,17 +259,17 @@ def _jobs(
     )
     ask_password = password if prompt.on_terminal() and sys.stderr.isatty() else None
     sink = here.tell if here else output.progress if command.quiet else output.event
-    jobs = host_job.prepare(bound, options, sink, ask_password, nullcontext if command.watch else output.stage, begun)
+    runs = host_runs.prepare(bound, options, sink, ask_password, nullcontext if command.watch else output.stage, begun)
     if order:
-        jobs[0].run.state.lost = order["lost"]
-    return jobs
+        runs[0].state.lost = order["lost"]
+    return runs
 
 
-def _load(jobs: Sequence[HostJob], output: Output) -> None:
+def _load(runs: Sequence[HostRun], output: Output) -> None:
     """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""
-    from rigwright.fleet import host_job
+    from rigwright.fleet import host_runs
 
-    host_job.load_recorded(jobs)
+    host_runs.load_recorded(runs)
     output.text  # noqa: B018
 
 
@@ -309,13 +309,13 @@ def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str
     return begun
 
 
-def _record_commands_of_reads(jobs: Sequence[HostJob], command: HostCommand) -> None:
+def _record_commands_of_reads(runs: Sequence[HostRun], command: HostCommand) -> None:
     """Records with which commands each host was read, where the run read it to its end."""
     from rigwright.engine import read_ahead
 
-    for job in jobs if len(jobs) <= read_ahead.MOST_HOSTS else ():
-        if job.report.error is None and job.run.asked:
-            read_ahead.record(job.host.name, _same_again(command), tuple(job.run.asked))
+    for run in runs if len(runs) <= read_ahead.MOST_HOSTS else ():
+        if run.report.error is None and run.asked:
+            read_ahead.record(run.host.name, _same_again(command), tuple(run.asked))
 
 
 def _same_again(command: HostCommand) -> str:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import subprocess
 
     from rigwright.engine.events import Event
+    from rigwright.engine.host_run import HostRun
     from rigwright.engine.playbook import BoundPlaybook
-    from rigwright.fleet.host_job import HostJob
 
 PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
 """The environment variable in which a worker names its own file with the sudo password."""
@@ -200,10 +200,10 @@ class SliceCommand:
             if rollout.digest(playbook, str(self.place)) != self.order["digests"][playbook.host.name]
         }
 
-    def end(self, document: dict[str, Any], jobs: Sequence[HostJob]) -> None:
+    def end(self, document: dict[str, Any], runs: Sequence[HostRun]) -> None:
         """Sends the document with the text, the exit codes of hosts with an error, and a host lost in a reboot."""
-        codes = {job.host.name: job.report.error.exit_code for job in jobs if job.report.error}
-        lost = jobs[0].run.state.lost if jobs else ""
+        codes = {run.host.name: run.report.error.exit_code for run in runs if run.report.error}
+        lost = runs[0].state.lost if runs else ""
         text = self.text.getvalue()[:LONGEST_TEXT]
         self._write({**document, "slice": {"text": text, "exit_codes": codes, "lost": lost}})
 

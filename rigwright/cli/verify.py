@@ -12,8 +12,8 @@ from rigwright.core.numbers import count
 from rigwright.core.process.program_name import program_name
 
 if TYPE_CHECKING:
+    from rigwright.engine.host_run import HostRun
     from rigwright.engine.report import HostReport
-    from rigwright.fleet.host_job import HostJob
     from rigwright.inventory.model import Host
 
 
@@ -59,7 +59,7 @@ def _require_sense(options: VerifyOptions) -> None:
             raise UsageError(flag, found, expected, fix)
 
 
-def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions) -> None:
+def _verify(runs: list[HostRun], text: Any, options: VerifyOptions) -> None:
     from rigwright.checks.accepted import acceptable
     from rigwright.engine.p2p.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
     from rigwright.engine.p2p.nccl_tests import Programs
@@ -68,7 +68,7 @@ def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions) -> None:
     if options.watch:
         from rigwright.cli import watch
 
-        watch.watch(jobs, text)
+        watch.watch(runs, text)
     programs = Programs(options.nccl_tests, options.busy) if options.nccl_tests else None
     test = None
     if not options.quick:
@@ -76,12 +76,12 @@ def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions) -> None:
         wheels = options.wheels or (AS_THE_INVENTORY_SAYS if full and not programs else "")
         test = NcclTestOptions(not full, options.busy, wheels, bool(programs))
     action = partial(actions.verify_host, test=test, programs=programs, describe=bool(options.json or options.html))
-    pool.run_hosts(jobs, action, activity="looking at the steps")
-    for job in jobs:
-        if job.report.error is None:
-            runner.show_result(job.report, text, options.findings)
-            text.line(summary(job.report, options.findings))
-            if names := ", ".join(dict.fromkeys(each.check for each in job.report.findings if acceptable(each))):
+    pool.run_hosts(runs, action, activity="looking at the steps")
+    for run in runs:
+        if run.report.error is None:
+            runner.show_result(run.report, text, options.findings)
+            text.line(summary(run.report, options.findings))
+            if names := ", ".join(dict.fromkeys(each.check for each in run.report.findings if acceptable(each))):
                 text.line(f"  [dim]to accept a warning ({names}), name it under `accepted` in the inventory[/]")
 
 

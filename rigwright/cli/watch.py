@@ -11,32 +11,32 @@ from msgspec.structs import replace
 from rigwright.checks import Finding, ranked
 from rigwright.core.process import streams
 from rigwright.engine import verify
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import CheckResult
 from rigwright.fleet import pool
-from rigwright.fleet.host_job import HostJob
 
 EVERY_S = 3.0
 Shown = dict[tuple[str, str], Finding]
 
 
-def watch(jobs: Sequence[HostJob], text: Any) -> None:
+def watch(runs: Sequence[HostRun], text: Any) -> None:
     """Shows the findings of the checks until Ctrl-C, or until nobody reads them any more: on a terminal as a page that
     is redrawn, elsewhere one line for each new or changed finding. A host that does not answer is shown as such and
     connected to again. The history records nothing."""
     terminal = text.console.file.isatty()
     before: dict[str, Shown] = {}
     while True:
-        pool.run_hosts(jobs, _look)
+        pool.run_hosts(runs, _look)
         if terminal:
             text.console.clear()
-        for job in jobs:
-            name, report = job.host.name, job.report
+        for run in runs:
+            name, report = run.host.name, run.report
             if report.error is not None:
                 seen = f"does not answer ({report.error.found})"
                 fix = "none: the connection is tried again"
                 waiting = Finding("host", "unknown", seen, fix=fix, check="watch")
                 report = replace(report.with_findings((waiting,)), error=None)
-                job.restart()
+                run.restart()
             if terminal:
                 text.findings(report)
             else:
@@ -48,9 +48,9 @@ def watch(jobs: Sequence[HostJob], text: Any) -> None:
         time.sleep(EVERY_S)
 
 
-def _look(job: HostJob) -> Iterator[CheckResult]:
-    job.run.store.forget(everything=True)
-    yield CheckResult(ranked(verify.CheckEvaluation(job.run, job.bound.checks).findings()))
+def _look(run: HostRun) -> Iterator[CheckResult]:
+    run.store.forget(everything=True)
+    yield CheckResult(ranked(verify.CheckEvaluation(run, run.bound.checks).findings()))
 
 
 def _changes(host: str, findings: Sequence[Finding], before: Shown, text: Any) -> Shown:

@@ -18,7 +18,7 @@ from rigwright.engine.gpu_use import gpu_users
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.p2p import required
 from rigwright.engine.plan import PlannedStep
-from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.engine.playbook import Step
 from rigwright.engine.report import ApplyResult
 from rigwright.facts.own_programs import at_work
 
@@ -26,12 +26,13 @@ JOB_LEFT_S = 3600
 """The seconds within which a job of an earlier run has to end."""
 
 
-def apply(run: HostRun, bound: BoundPlaybook, preview: Sequence[PlannedStep], tried: str = "") -> ApplyResult:
-    """Applies the steps of a playbook in order, under the host's lease; `preview` is the plan that the user has seen.
+def apply(run: HostRun, preview: Sequence[PlannedStep], tried: str = "") -> ApplyResult:
+    """Applies the steps of its playbook in order, under the host's lease; `preview` is the plan that the user has seen.
 
     A new boot is tried once, where the host can do that. The result's `error` says what stopped the run; the steps
     after that are as they were in the preview. `tried`: the change of a `try` on which somebody decides later.
     """
+    bound = run.bound
     ended: list[PlannedStep] = []
     done: dict[str, tuple[Change, ...]] = {}
     reboots: Reboots | None = None

@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from rigwright.checks import accepted
 from rigwright.core.command import Command
 from rigwright.core.errors import HostError, Interrupted, RigwrightError
+from rigwright.core.host_result import HostResult
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import events, plan, run_owner
-from rigwright.engine.playbook import Step
+from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.engine.report import CheckResult, HostReport
 from rigwright.engine.shared_results import SharedResults
 from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, scratch, system
 from rigwright.facts.machine import Past
@@ -23,6 +27,8 @@ from rigwright.inventory.model import Host
 from rigwright.ssh.transport import Transport
 
 EventSink = Callable[[events.Event], None]
+Stage = Callable[[Sequence[str]], contextlib.AbstractContextManager[object]]
+"""A context that shows the progress of the hosts with these names."""
 
 MOST_OWNERS = 200
 """The most marks of other runs that are looked at when scratch directories are removed."""
@@ -63,22 +69,39 @@ class RunState(Struct):
     results: SharedResults = field(default_factory=SharedResults)
 
 
+def no_events(_event: events.Event) -> None:
+    """No-op event sink."""
+
+
 class HostRun:
-    """One host in one run. `since` is the monotonic time at which the run began; `events` have seconds since then."""
+    """One host in one run: its playbook, connection and report.
+
+    `since` is the monotonic time at which the run began; `events` have seconds since then. `tell` shows an event that
+    is not part of the report. `stage` shows the progress of hosts.
+    """
 
     def __init__(
         self,
-        host: Host,
+        bound: BoundPlaybook,
         transport: Transport,
         options: Options,
-        sink: EventSink,
+        tell: EventSink,
         state: RunState,
         since: float | None = None,
+        stage: Stage = contextlib.nullcontext,
     ) -> None:
-        self.host = host
+        self.bound = bound
         self.transport = transport
         self.options = options
+        self.tell = tell
         self.state = state
+        self.stage = stage
+        self.report = HostReport(bound.host)
+        """Replaced by a new one after each action, only by the package fleet."""
+        self.to_connect = False
+        """Whether the next action connects to the host first."""
+        self.left_in = ""
+        """The critical section that a second Ctrl-C abandoned."""
         self.since = time.monotonic() if since is None else since
         self.store = FactStore()
         self.events: list[tuple[float, events.Event]] = []
@@ -99,15 +122,35 @@ class HostRun:
         """The machines of the history."""
         self._matched: tuple[RecordedMachines, object, object, Match] | None = None
         """The match of this host, and what it was made of; each check asks for it."""
-        self._sink = sink
         self._prefetch: dict[Fact[Any], None] = {}
         self._critical = threading.Lock()
+
+    @property
+    def host(self) -> Host:
+        """The host, with its name, address and variables."""
+        return self.bound.host
+
+    def merge(self, result: HostResult) -> None:
+        """Merges a result that was computed without the host, such as a comparison with other hosts."""
+        self.report = self.report.with_result(self.with_decisions(result))
+
+    def with_decisions(self, result: HostResult) -> HostResult:
+        """The result; findings of checks with the decisions of the owner."""
+        if not isinstance(result, CheckResult):
+            return result
+        findings = accepted.with_decisions(result.findings, self.bound.desired.accepted)
+        return replace(result, findings=findings)
+
+    def restart(self) -> None:
+        """Closes the connection and begins a new report, so that the next action tries the host again."""
+        self.transport.close()
+        self.report = HostReport(self.host)
 
     def emit(self, event: events.Event) -> None:
         """Records an event, without known secrets, and passes it to the event sink."""
         event = events.redacted(event)
         self.events.append((time.monotonic() - self.since, event))
-        self._sink(event)
+        self.tell(event)
 
     def note(self, text: str) -> None:
         """Emits a message for the user."""

@@ -9,7 +9,6 @@ from rigwright.core.desired import GpuLimits, Limits
 from rigwright.core.host_result import HostResult
 from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun
-from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import Fact, pci
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import ClockPair, Gpu, Locks
@@ -25,10 +24,10 @@ class LimitsResult(HostResult, frozen=True):
     rows: tuple[dict[str, Any], ...] = ()
 
 
-def read(run: HostRun, bound: BoundPlaybook) -> LimitsResult:
+def read(run: HostRun) -> LimitsResult:
     """The table of the host. Reads the facts that are not known in one round trip. Raises HostError if no GPU can be
     read."""
-    parameters = [step.parameters for step in bound.steps]
+    parameters = [step.parameters for step in run.bound.steps]
     limits = next((given["limits"] for given in parameters if "limits" in given), Limits())
     slots: dict[BusId, str] = next((given["slots"] for given in parameters if given.get("slots")), {})
     run.read_unknown(FACTS)

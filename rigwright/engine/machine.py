@@ -14,7 +14,6 @@ from rigwright.catalogue import Rig
 from rigwright.core.host_result import HostResult
 from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun
-from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import Fact, driver, system
 from rigwright.facts.gpu import health as gpu_health, topology
 from rigwright.facts.gpu.health import Card
@@ -75,11 +74,11 @@ class MeasuredGpus(HostResult, frozen=True):
     gpus: tuple[MeasuredGpu, ...] = ()
 
 
-def describe(run: HostRun, bound: BoundPlaybook) -> MachineResult:
+def describe(run: HostRun) -> MachineResult:
     """The description of the host. Reads the facts that are not known in one round trip."""
     run.read_unknown(FACTS)
     known = {fact: run.store.known[fact] for fact in FACTS}
-    given = [*(step.parameters for step in bound.steps), *(check.parameters for check in bound.checks)]
+    given = [*(step.parameters for step in run.bound.steps), *(check.parameters for check in run.bound.checks)]
     rig = next((parameters["rig"] for parameters in given if parameters.get("rig")), None)
     slots = next((parameters["slots"] for parameters in given if parameters.get("slots")), rig.slots if rig else {})
     return MachineResult(of(known, rig, slots))

@@ -58,10 +58,10 @@ def at_work(tried: run_record.Run) -> str:
     return f"run {tried.run} tries {tried.tried} on it{who}, and has not decided yet"
 
 
-def unended(run: HostRun, bound: BoundPlaybook) -> str:
+def unended(run: HostRun) -> str:
     """Which rollback or `try` an earlier command began on the host and did not end, and the command that continues it;
     "" without one, and for a playbook that goes back itself: its first step says before which run."""
-    if any(step.operation == "rollback.possible" for step in bound.steps):
+    if any(step.operation == "rollback.possible" for step in run.bound.steps):
         return ""
     run.read_unknown((run_record.runs,))
     runs = run.store.known[run_record.runs]

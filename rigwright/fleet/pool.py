@@ -16,8 +16,9 @@ from msgspec import Struct, field
 from rigwright.core.errors import RigwrightError, Unreachable, unexpected
 from rigwright.core.process import children, interruption
 from rigwright.engine.events import HostFinished, Note
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import HostReport
-from rigwright.fleet.host_job import HostAction, HostJob, left_behind, run_action
+from rigwright.fleet.host_runs import HostAction, left_behind, run_action
 
 WORKERS = 32
 """The most hosts at a time."""
@@ -42,17 +43,17 @@ def never(_failed: object) -> bool:
 
 
 def run_hosts(
-    jobs: Sequence[HostJob],
+    runs: Sequence[HostRun],
     action: HostAction,
     *,
     activity: str = "asking",
     meanwhile: Callable[[], object] = do_nothing,
-    enough: Callable[[HostJob], bool] = never,
-    on_end: Callable[[HostJob], object] = do_nothing,
+    enough: Callable[[HostRun], bool] = never,
+    on_end: Callable[[HostRun], object] = do_nothing,
     last: bool = False,
     reads: bool = False,
 ) -> None:
-    """Runs an action once on every host that has no error, many hosts at a time; the results are in the jobs' reports.
+    """Runs an action once on every host that has no error, many hosts at a time; the results are in the runs' reports.
 
     `activity` is shown as progress. `meanwhile` runs in this thread while the first hosts answer. `on_end`, and then
     `enough`, is called after each host, one call at a time; once `enough` returns true, the remaining hosts are not
@@ -62,7 +63,7 @@ def run_hosts(
     The first Ctrl-C, SIGTERM or SIGHUP begins no further host, waits for critical sections, then raises
     KeyboardInterrupt. A second one abandons the running hosts, and waits for them at most GRACE_S.
     """
-    able = [job for job in jobs if job.report.error is None]
+    able = [run for run in runs if run.report.error is None]
     if not able:
         meanwhile()
         return
@@ -75,21 +76,21 @@ def run_hosts(
         gc.set_threshold(gc.get_threshold()[0], 50, 50)
     places = Places(WORKERS, MOST_SLOW if reads else 0)
 
-    def act(job: HostJob) -> HostReport:
-        with places.one(job.host.name):
-            report = run_action(job, action, activity)
+    def act(run: HostRun) -> HostReport:
+        with places.one(run.host.name):
+            report = run_action(run, action, activity)
             if many:  # connections and facts of all hosts would fill the memory; a later action connects again
                 if not isinstance(report.error, Unreachable):
-                    job.run.tidy()
-                job.run.transport.close()
+                    run.tidy()
+                run.transport.close()
             if many and last:
-                job.run.store.forget(everything=True)
-                job.run.asked.clear()
+                run.store.forget(everything=True)
+                run.asked.clear()
             return report
 
-    with able[0].stage([job.host.name for job in able]):
+    with able[0].stage([run.host.name for run in able]):
         threads = ThreadPoolExecutor(min(places.most, len(able)), thread_name_prefix=interruption.LEFT_BEHIND)
-        hosts = HostPool(able, lambda job: threads.submit(act, job), enough, on_end, places.give_up_slow)
+        hosts = HostPool(able, lambda run: threads.submit(act, run), enough, on_end, places.give_up_slow)
         try:
             hosts.run(meanwhile)
         finally:
@@ -140,10 +141,10 @@ class HostPool(Struct):
     at a time. `while_waiting` is called at least twice a second while hosts are at work.
     """
 
-    jobs: Sequence[HostJob]
-    submit: Callable[[HostJob], Future[HostReport]]
-    enough: Callable[[HostJob], bool]
-    on_end: Callable[[HostJob], object]
+    runs: Sequence[HostRun]
+    submit: Callable[[HostRun], Future[HostReport]]
+    enough: Callable[[HostRun], bool]
+    on_end: Callable[[HostRun], object]
     while_waiting: Callable[[], object]
     futures: list[Future[HostReport]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
@@ -157,13 +158,13 @@ class HostPool(Struct):
     def run(self, meanwhile: Callable[[], object]) -> None:
         """Submits all hosts and waits for them. Raises KeyboardInterrupt after an interruption."""
         with interruption.handled(lambda _signal: self.ended.put(_INTERRUPTED)):
-            for job in self.jobs:
+            for run in self.runs:
                 if self.no_more:
-                    self._leave_out(job)
+                    self._leave_out(run)
                     continue
-                self.running.add(job.host.name)
-                self.futures.append(self.submit(job))
-                self.futures[-1].add_done_callback(partial(self._on_end, job))
+                self.running.add(run.host.name)
+                self.futures.append(self.submit(run))
+                self.futures[-1].add_done_callback(partial(self._on_end, run))
             meanwhile()
             self._wait()
 
@@ -186,52 +187,52 @@ class HostPool(Struct):
         if interrupts:
             raise KeyboardInterrupt
 
-    def _on_end(self, job: HostJob, future: Future[HostReport]) -> None:
+    def _on_end(self, run: HostRun, future: Future[HostReport]) -> None:
         """Called in the host's thread, before that takes the next host."""
         try:
             if future.cancelled():
-                self._leave_out(job)
+                self._leave_out(run)
                 return
             with self.merging:
                 if self.over:
                     return
                 try:
-                    job.report = future.result(timeout=0)
+                    run.report = future.result(timeout=0)
                 except BaseException as error:  # such as no memory; the host may have been changed
-                    job.report = job.report.with_error(unexpected(job.host.name, error))
-                self.on_end(job)
-                job.tell(HostFinished(job.host.name, "failed" if job.report.bad else "done"))
-                if not self.no_more and (self.enough(job) or no_further_host.is_set()):
+                    run.report = run.report.with_error(unexpected(run.host.name, error))
+                self.on_end(run)
+                run.tell(HostFinished(run.host.name, "failed" if run.report.bad else "done"))
+                if not self.no_more and (self.enough(run) or no_further_host.is_set()):
                     self._begin_no_more()
         finally:
-            self.ended.put(job.host.name)
+            self.ended.put(run.host.name)
 
     def _begin_no_more(self) -> None:
         self.no_more = True
         for future in list(self.futures):
             future.cancel()
 
-    def _leave_out(self, job: HostJob) -> None:
-        job.report = job.report.not_attempted()
-        job.tell(HostFinished(job.host.name, "not attempted"))
+    def _leave_out(self, run: HostRun) -> None:
+        run.report = run.report.not_attempted()
+        run.tell(HostFinished(run.host.name, "not attempted"))
 
     def _stop(self) -> None:
         """Begins no further host, ends reading and waiting, and shows the critical sections that are waited for."""
         self._begin_no_more()
-        self.jobs[0].run.state.stopping.set()
+        self.runs[0].state.stopping.set()
         children.end_all()
-        for job in self.jobs:
-            if job.host.name not in self.running or job.run.stop():
+        for run in self.runs:
+            if run.host.name not in self.running or run.stop():
                 continue
-            section = job.run.current_section
+            section = run.current_section
             work = f"'{section}', which must not be interrupted" if section else "the running command"
-            job.tell(Note(job.host.name, f"finishing {work}; press Ctrl-C again to stop waiting for it"))
+            run.tell(Note(run.host.name, f"finishing {work}; press Ctrl-C again to stop waiting for it"))
 
     def _abandon(self) -> None:
         """Closes the connections of the hosts that are still running, and leaves behind what has not ended then."""
-        for job in self.jobs:
-            job.left_in = job.run.current_section if job.host.name in self.running else ""
-            job.run.transport.abandon()
+        for run in self.runs:
+            run.left_in = run.current_section if run.host.name in self.running else ""
+            run.transport.abandon()
         until = time.monotonic() + GRACE_S
         while self.running:
             try:
@@ -244,9 +245,9 @@ class HostPool(Struct):
         if self.running:
             merging = self.merging.acquire(timeout=1)
             self.over = True
-            for job in self.jobs:
-                if job.host.name in self.running:
-                    job.report = left_behind(job)
+            for run in self.runs:
+                if run.host.name in self.running:
+                    run.report = left_behind(run)
             if merging:
                 self.merging.release()
 
@@ -254,35 +255,35 @@ class HostPool(Struct):
 _INTERRUPTED = "\x03"
 
 
-def refuse(jobs: Sequence[HostJob], errors: Mapping[str, RigwrightError]) -> None:
+def refuse(runs: Sequence[HostRun], errors: Mapping[str, RigwrightError]) -> None:
     """Reports an error of the input, by host, before anything is connected."""
-    for job in jobs:
-        if job.host.name in errors:
-            job.report = job.report.with_error(errors[job.host.name])
+    for run in runs:
+        if run.host.name in errors:
+            run.report = run.report.with_error(errors[run.host.name])
 
 
-def leave_out(jobs: Sequence[HostJob]) -> None:
-    """Reports jobs as not attempted; those with an error keep it."""
-    for job in jobs:
-        job.report = job.report.not_attempted()
+def leave_out(runs: Sequence[HostRun]) -> None:
+    """Reports runs as not attempted; those with an error keep it."""
+    for run in runs:
+        run.report = run.report.not_attempted()
 
 
-def tidy(jobs: Sequence[HostJob]) -> None:
+def tidy(runs: Sequence[HostRun]) -> None:
     """Empties the scratch directories of the hosts, many hosts at a time; of an unreachable host the next run does."""
-    untidy = [job for job in jobs if job.run.untidy and not isinstance(job.report.error, Unreachable)]
+    untidy = [run for run in runs if run.untidy and not isinstance(run.report.error, Unreachable)]
     if not untidy:
         return
     threads = ThreadPoolExecutor(min(WORKERS, len(untidy)), thread_name_prefix=interruption.LEFT_BEHIND)
     try:
-        list(threads.map(lambda job: job.run.tidy(), untidy))
+        list(threads.map(lambda run: run.tidy(), untidy))
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
 
 
-def close(jobs: Sequence[HostJob]) -> None:
+def close(runs: Sequence[HostRun]) -> None:
     """Tidies the hosts, and closes all connections."""
     try:
-        tidy(jobs)
+        tidy(runs)
     finally:
-        for job in jobs:
-            job.run.transport.close()
+        for run in runs:
+            run.transport.close()

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts.plain import plain
 from rigwright.fleet import journal, pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.fleet.journal import Rollout
 
 JOURNAL_RETRY_S = 30.0
@@ -87,17 +87,17 @@ def digest(bound: BoundPlaybook, place: str = "") -> str:
 
 
 def roll(
-    jobs: Sequence[HostJob], text: Any, batch: Callable[..., object], rolling: Rolling, finished: Collection[str] = ()
+    runs: Sequence[HostRun], text: Any, batch: Callable[..., object], rolling: Rolling, finished: Collection[str] = ()
 ) -> list[str]:
     """Provisions batch after batch until all are done or too many have failed; returns the names of failed hosts.
 
-    The journal has what `--resume` needs. `batch` provisions jobs; its other arguments are `on_end`, called when a host
+    The journal has what `--resume` needs. `batch` provisions runs; its other arguments are `on_end`, called when a host
     has ended, and `too_many`: whether so many failed hosts are too many. `finished`: the hosts with nothing left to do.
     """
-    pending = {job.host.name: job for job in jobs if job.report.error or job.report.status == "pending"}
-    ready = [job for job in jobs if job.host.name not in pending]
+    pending = {run.host.name: run for run in runs if run.report.error or run.report.status == "pending"}
+    ready = [run for run in runs if run.host.name not in pending]
     if not rolling.going_on:
-        names = tuple(job.host.name for job in jobs)
+        names = tuple(run.host.name for run in runs)
         rolling.state = replace(rolling.state, hosts=names, batches=batches(list(pending), rolling.sizes))
     known = {name for part in rolling.state.batches for name in part}
     parts = [[name for name in part if name in pending] for part in rolling.state.batches]
@@ -107,18 +107,18 @@ def roll(
     failed: dict[str, None] = {}
     try:
         pool.tidy(list(pending.values()))
-        for job in pending.values():
-            job.run.transport.close()  # its turn may come in an hour; it is connected to again then
+        for run in pending.values():
+            run.transport.close()  # its turn may come in an hour; it is connected to again then
         record.begun(ready)
-        for job in ready:
-            if job.host.name in finished:
-                record.ended(job)
-        batch([job for job in ready if job.host.name not in finished], on_end=record.ended)
+        for run in ready:
+            if run.host.name in finished:
+                record.ended(run)
+        batch([run for run in ready if run.host.name not in finished], on_end=record.ended)
         for number, names_of_batch in enumerate(parts, 1):
             members = [pending[name] for name in names_of_batch]
             hosts = f"{count(len(members), 'host')}, {host_ranges.folded(names_of_batch)}"
             text.line(f"\n[bold]Batch {number} of {len(parts)}[/]: {hosts}")
-            failed |= {job.host.name: None for job in members if job.report.error}
+            failed |= {run.host.name: None for run in members if run.report.error}
             before = len(failed)
             if not rolling.must_stop(before):
                 record.begun(members)
@@ -126,11 +126,11 @@ def roll(
                     members, on_end=record.ended, too_many=lambda more, before=before: rolling.must_stop(before + more)
                 )
                 # Hosts that were running when there were too many have ended since.
-                failed |= {job.host.name: None for job in members if job.report.bad}
+                failed |= {run.host.name: None for run in members if run.report.bad}
             if rolling.must_stop(len(failed)):
                 rolling.stopped = f"more than --max-fail {rolling.state.max_fail}"
                 break
-        pool.leave_out([job for job in pending.values() if job.report.status == "pending"])
+        pool.leave_out([run for run in pending.values() if run.report.status == "pending"])
         return list(failed)
     finally:
         record.close()
@@ -147,17 +147,17 @@ class _Record:
         self._unwritten: list[Callable[[], None]] = []
         self._not_before = 0.0
 
-    def begun(self, jobs: Sequence[HostJob]) -> None:
+    def begun(self, runs: Sequence[HostRun]) -> None:
         """Writes that these hosts are given out now."""
-        plans = {job.host.name: self._rolling.digests[job.host.name] for job in jobs if job.report.error is None}
+        plans = {run.host.name: self._rolling.digests[run.host.name] for run in runs if run.report.error is None}
         self._write(partial(journal.begun, self._rolling.state.run, plans))
 
-    def ended(self, job: HostJob) -> None:
+    def ended(self, run: HostRun) -> None:
         """Writes how a host has ended, unless the run did not get to it."""
-        report, state = job.report, self._rolling.state
+        report, state = run.report, self._rolling.state
         if report.status == "not_attempted":
             return
-        name, plan = job.host.name, self._rolling.digests[job.host.name]
+        name, plan = run.host.name, self._rolling.digests[run.host.name]
         if not report.bad:
             self._rolling.state = replace(state, done={**state.done, name: plan})
         self._write(partial(journal.ended, state.run, name, plan, not report.bad))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import io
-import threading
 
 from rigwright import catalogue
 from rigwright.checks import Finding, boot, of_symptom, ranked, unknown
 from rigwright.engine import plugins, verify
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Check
 from rigwright.facts import FactStore, systemd
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
 from tests import reports
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 
 def test_a_symptom_gives_verdict_cause_and_fix() -> None:
@@ -62,7 +60,7 @@ def test_what_the_peer_to_peer_test_has_measured_is_told_once() -> None:
     names = ("environment.clean", "environment.not_stalled", "p2p.ran", "p2p.settings", "nccl_programs.nccl_tests")
     known = plugins.known("checks")
     checks = tuple(Check(name, name, known[name], {}, "") for name in names)
-    run = HostRun(host, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore()))
+    run = host_run({}, host=host)
 
     def names_of(checks: tuple[Check, ...], *, tested: bool) -> list[str]:
         return [check.check for check in verify.answerable(checks, run, tested=tested)]

@@ -3,7 +3,6 @@ with."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,14 @@ from msgspec.structs import replace
 from rigwright.cli.fleet_check import compare, held
 from rigwright.core.desired import GpuLimits, Limits
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.engine.host_run import HostRun
+from rigwright.engine.playbook import Step
 from rigwright.engine.report import HostReport
-from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.inventory.model import Host
 from rigwright.operations import limits
 from rigwright.report import json_document
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 ONE = {"GPU-a1": GpuLimits(power_limit_w=200)}
 
@@ -53,26 +51,25 @@ def test_a_host_without_limits_holds_nothing() -> None:
     assert held([replace(step("limits.applied"), skipped="when: limits is defined")]) == set()
 
 
-def fleet(machines: Mapping[str, tuple[str, str]]) -> list[HostJob]:
-    """The jobs of hosts that answered: by name the board serial and the UUID of the GPU."""
+def fleet(machines: Mapping[str, tuple[str, str]]) -> list[HostRun]:
+    """The runs of hosts that answered: by name the board serial and the UUID of the GPU."""
 
-    def job(name: str, serial: str, uuid: str) -> HostJob:
+    def run(name: str, serial: str, uuid: str) -> HostRun:
         host = Host(name, (), {})
         gpu = {"uuid": uuid, "bus_id": "0000:01:00.0", "name": "NVIDIA GeForce RTX 3090"}
         kept: dict[str, Any] = {"system.identity": MachineIdentity(board_serial=serial), "gpu.gpus": [gpu]}
-        run = HostRun(host, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore()))
-        return HostJob(BoundPlaybook(host, (), ()), run, HostReport(host, "ok", kept=kept))
+        return host_run({}, host=host, report=HostReport(host, "ok", kept=kept))
 
-    return [job(name, *machine) for name, machine in machines.items()]
+    return [run(name, *machine) for name, machine in machines.items()]
 
 
 def differences(machines: Mapping[str, tuple[str, str]], run_id: str) -> dict[str, list[str]]:
     """By host what its findings see; the run is recorded."""
-    jobs = fleet(machines)
-    compare(jobs, None, None)
+    runs = fleet(machines)
+    compare(runs, None, None)
     with History.open() as history:
-        history.record(json_document.document("fleet.check", run_id, 0, None, [job.report for job in jobs]))
-    return {job.host.name: [finding.seen for finding in job.report.findings] for job in jobs}
+        history.record(json_document.document("fleet.check", run_id, 0, None, [run.report for run in runs]))
+    return {run.host.name: [finding.seen for finding in run.report.findings] for run in runs}
 
 
 A, B, NEW = "GPU-aaaaaaaa-1", "GPU-bbbbbbbb-2", "GPU-cccccccc-3"

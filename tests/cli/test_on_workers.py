@@ -64,9 +64,9 @@ def test_the_size_of_a_slice(hosts: int, workers: int, size: int) -> None:
 def test_no_host_is_lost_and_hosts_that_reboot_are_apart(boots: list[bool], most: int) -> None:
     jobs: list[Any] = list(range(len(boots)))
     parts: Any = on_workers.cut(jobs, most, lambda job: boots[cast(int, job)])
-    assert sorted(number for part in parts for number in part.jobs) == jobs
-    assert all(1 <= len(part.jobs) <= most for part in parts)
-    assert all({boots[number] for number in part.jobs} == {part.reboots} for part in parts)
+    assert sorted(number for part in parts for number in part.runs) == jobs
+    assert all(1 <= len(part.runs) <= most for part in parts)
+    assert all({boots[number] for number in part.runs} == {part.reboots} for part in parts)
 
 
 @pytest.mark.parametrize(

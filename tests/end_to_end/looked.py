@@ -8,7 +8,7 @@ from rigwright import inventory
 from rigwright.checks import Finding
 from rigwright.engine import playbook
 from rigwright.engine.host_run import Options
-from rigwright.fleet import actions, host_job, pool
+from rigwright.fleet import actions, host_runs, pool
 from rigwright.history import History
 from rigwright.report import json_document
 from tests.end_to_end.rw import INVENTORY
@@ -26,13 +26,13 @@ def findings(name: str, *without: str) -> list[Finding]:
     found = inventory.read(INVENTORY)
     bound = playbook.bind(ROOT / "playbooks/provision.yml", found, found.hosts[name], checks_only=True)
     checks = tuple(one for one in bound.checks if one.check not in (*OF_PROVISION, *without))
-    (job,) = host_job.prepare([playbook.BoundPlaybook(bound.host, (), checks)], Options("test"), lambda _event: None)
-    host_job.load_recorded([job])
+    (run,) = host_runs.prepare([playbook.BoundPlaybook(bound.host, (), checks)], Options("test"), lambda _event: None)
+    host_runs.load_recorded([run])
     try:
-        pool.run_hosts([job], actions.verify_host)
+        pool.run_hosts([run], actions.verify_host)
     finally:
-        pool.close([job])
-    assert job.report.error is None, job.report.error
+        pool.close([run])
+    assert run.report.error is None, run.report.error
     with History.open() as history:
-        history.record(json_document.document("verify", secrets.token_hex(8), 0, None, [job.report]))
-    return list(job.report.findings)
+        history.record(json_document.document("verify", secrets.token_hex(8), 0, None, [run.report]))
+    return list(run.report.findings)

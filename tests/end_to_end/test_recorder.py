@@ -18,12 +18,12 @@ from lab.host import login
 from lab.power import switch
 from rigwright import inventory
 from rigwright.core.errors import HostError
-from rigwright.engine.host_run import HostRun, Options
+from rigwright.engine.host_run import HostRun, Options, no_events
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.features.recorder import facts, recorder
 from rigwright.features.recorder.checks import explained
 from rigwright.features.recorder.facts import FOLDERS, PROGRAM, UNIT, Recording
-from rigwright.fleet import host_job
+from rigwright.fleet import host_runs
 from tests.end_to_end.conftest import ssh
 from tests.end_to_end.rw import INVENTORY, argv, document, invoke
 from tests.end_to_end.test_rigs import Server
@@ -56,7 +56,7 @@ def run() -> Iterator[Callable[[], HostRun]]:
     def new() -> HostRun:
         options = Options(f"20261122-14032{len(made)}-136a")
         bound = BoundPlaybook(inventory.read(INVENTORY).hosts[NAME], (), ())
-        one = host_job.prepare([bound], options, host_job.no_events)[0].run
+        one = host_runs.prepare([bound], options, no_events)[0]
         one.transport.connect()
         made.append(one)
         return one

@@ -34,7 +34,8 @@ def test_a_host_that_is_lost_during_a_step_is_reported_with_the_step(tmp_path: P
         return real(commands, **how)
 
     run.transport.run = lost  # type: ignore[method-assign]
-    error = apply(run, BoundPlaybook(HOST, (step,), ()), (PlannedStep(step, "pending", (change,)),)).error
+    run.bound = BoundPlaybook(HOST, (step,), ())
+    error = apply(run, (PlannedStep(step, "pending", (change,)),)).error
     assert error is not None
     assert error.found == "the connection was lost; it was at the step 'Room'"
 
@@ -50,7 +51,7 @@ def test_a_host_that_is_lost_before_the_run_is_recorded_as_done_is_an_error(tmp_
         return real(commands, **how)
 
     run.transport.run = lost  # type: ignore[method-assign]
-    error = apply(run, BoundPlaybook(HOST, (), ()), ()).error
+    error = apply(run, ()).error
     assert error is not None
     assert error.found == "the connection was lost"
 
@@ -71,8 +72,8 @@ def test_a_job_of_a_killed_run_is_named_and_waited_for(tmp_path: Path) -> None:
 
     run = machine.run()
     run.transport = FakeTransport(answer)  # type: ignore[assignment]
-    run._sink = lambda event: said.append(str(getattr(event, "text", getattr(event, "line", ""))))
-    assert apply(run, BoundPlaybook(HOST, (), ()), ()).error is None
+    run.tell = lambda event: said.append(str(getattr(event, "text", getattr(event, "line", ""))))
+    assert apply(run, ()).error is None
     assert re.fullmatch(
         r"waits for the step Driver installed of \d\d:\d\d \(run 20261126-1403 by ada@desk\), "
         r"which ends when its work is done",
@@ -106,6 +107,7 @@ def test_a_disruption_that_nobody_was_shown_needs_a_yes(
 
     run.transport.run = made  # type: ignore[method-assign]
     planned = replace(change, disruptive=shown)
-    error = apply(run, BoundPlaybook(HOST, (step,), ()), (PlannedStep(step, "pending", (planned,)),)).error
+    run.bound = BoundPlaybook(HOST, (step,), ())
+    error = apply(run, (PlannedStep(step, "pending", (planned,)),)).error
     assert (error is not None and "driver was not announced (535)" in error.found) == refused, error
     assert (tmp_path / "made").exists() == (not refused)

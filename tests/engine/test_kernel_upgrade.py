@@ -18,6 +18,7 @@ from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, driver, grub, kernel, pci, system
 from rigwright.facts.apt import archive as apt_archive, dpkg
 from rigwright.facts.boot import trial as trial_facts
+from rigwright.inventory.model import Host
 from tests.engine import test_trial as boots
 from tests.engine.test_trial import NEW, OLD
 from tests.host_runs import host_run
@@ -106,14 +107,13 @@ def provisioned(box: Box, monkeypatch: pytest.MonkeyPatch) -> RigwrightError | N
     """Plans; the host gets the new kernel; applies. Returns the error."""
     known = plugins.known("operations")
     monkeypatch.setattr(jobs, "run", box.job)
-    run = host_run(box.answer, disrupt=True)
     steps = tuple(Step(name, key, known[key], {}, "play.yml:1") for name, key in STEPS.items())
+    bound = BoundPlaybook(Host("h", (), {}), steps, (), desired=Desired(reboot=Reboot(trial=False)))
+    run = host_run(box.answer, bound=bound, disrupt=True)
     plan = run.planned(steps)
     assert [step.status for step in plan] == ["ok", "ok", "pending"]
     box.upgraded()
-    return engine_apply.apply(
-        run, BoundPlaybook(run.host, steps, (), desired=Desired(reboot=Reboot(trial=False))), plan
-    ).error
+    return engine_apply.apply(run, plan).error
 
 
 def test_the_new_kernel_gets_headers_and_module_before_it_boots(monkeypatch: pytest.MonkeyPatch) -> None:

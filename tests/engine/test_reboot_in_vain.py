@@ -17,6 +17,7 @@ from rigwright.engine import apply as engine_apply, plugins
 from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, driver, grub, kernel, kernel_log, pci, system, systemd
 from rigwright.facts.boot import reboot_record, trial
+from rigwright.inventory.model import Host
 from tests.host_runs import host_run
 
 CFG = """parses=yes
@@ -77,14 +78,12 @@ class Box:
 
     def provision(self) -> str:
         """Plans and applies the reboot's step as a run of its own; returns what its error says."""
-        run = host_run(self.answer, disrupt=True)
         function = plugins.known("operations")["reboot.if_needed"]
         step = Step("Reboot", "reboot.if_needed", function, {}, "play.yml:1")
+        bound = BoundPlaybook(Host("h", (), {}), (step,), (), desired=NO_TRIAL)
+        run = host_run(self.answer, bound=bound, disrupt=True)
         planned = run.planned([step])
-        error = (
-            planned[0].error
-            or engine_apply.apply(run, BoundPlaybook(run.host, (step,), (), desired=NO_TRIAL), planned).error
-        )
+        error = planned[0].error or engine_apply.apply(run, planned).error
         assert error is not None
         return f"{error.found}; {error.fix}"
 

@@ -69,7 +69,7 @@ def connects(box: Any, told: list[Event], stopping: bool = False) -> None:
     run = host_run(box, "20261122-2", HOST, told.append)
     if stopping:
         run.state.stopping.set()
-    reboot_order.connect(run, told.append)
+    reboot_order.connect(run)
 
 
 def test_it_is_waited_for(told: list[Event]) -> None:

@@ -74,9 +74,9 @@ class Machine:
         }
         return Result(0, texts.get(cmd, "").encode())
 
-    def run(self, run_id: str = "20261122-1") -> HostRun:
+    def run(self, run_id: str = "20261122-1", bound: BoundPlaybook = PLAY, tell: Any = None) -> HostRun:
         """A new run on the host."""
-        return host_run(self.answer, run_id)
+        return host_run(self.answer, run_id, tell=tell, bound=bound)
 
     def requires_test(self, change: Change = DRIVER, run_id: str = "20261122-1", single: bool = True) -> None:
         """Runs the command that goes with a change."""
@@ -106,7 +106,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def warnings(run: HostRun) -> list[str]:
     """Returns the text of the warning that a test is required, [] without one."""
-    return [finding.seen for finding in required.findings(run, PLAY)]
+    return [finding.seen for finding in required.findings(run)]
 
 
 def test_nothing_is_required_before_the_first_change(machine: Machine) -> None:
@@ -117,7 +117,7 @@ def test_nothing_is_required_before_the_first_change(machine: Machine) -> None:
 def test_a_test_is_required_until_a_test_passes(machine: Machine) -> None:
     machine.requires_test()
     run = machine.run("20261122-2")
-    (finding,) = required.findings(run, PLAY)
+    (finding,) = required.findings(run)
     assert finding.verdict == "warn"
     assert finding.seen.startswith("required since 20")
     assert finding.seen.endswith(" UTC by run 20261122-1: after driver 535.261.03 (12 packages)")
@@ -272,7 +272,7 @@ def test_a_test_whose_result_cannot_be_written_stays_required(machine: Machine) 
     (machine.folder / f"{p2p_record.PASSED}.new").mkdir()
     cause = machine.tests(run)
     assert cause.startswith("it passed, and /var/lib/rigwright cannot be written: ")
-    (finding,) = required.findings(run, PLAY, cause)
+    (finding,) = required.findings(run, cause)
     assert finding.cause == cause
 
 
@@ -288,16 +288,17 @@ def test_a_test_whose_result_cannot_be_written_stays_required(machine: Machine) 
 )  # fmt: skip
 def test_the_fix_is_that_of_the_inventory(machine: Machine, desired: Desired, fix: str) -> None:
     machine.requires_test()
-    (finding,) = required.findings(machine.run(), replace(PLAY, desired=desired))
+    (finding,) = required.findings(machine.run(bound=replace(PLAY, desired=desired)))
     assert finding.fix == fix
 
 
 def test_a_play_that_does_not_concern_it_reads_nothing(machine: Machine) -> None:
     machine.requires_test()
-    run = machine.run()
-    assert required.findings(run, BoundPlaybook(HOST, (), ())) == ()
+    run = machine.run(bound=BoundPlaybook(HOST, (), ()))
+    assert required.findings(run) == ()
     assert run.transport.round_trips == 0
-    assert len(required.findings(run, BoundPlaybook(HOST, (), (), partial=True))) == 1, "--tags does not hide it"
+    run.bound = BoundPlaybook(HOST, (), (), partial=True)
+    assert len(required.findings(run)) == 1, "--tags does not hide it"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str
     changes = (Change("remove", "nvidia-driver-470", commands=(command("true"),)), change)
     plugins.known("operations")
     step = Step("Driver installed", plugin, lambda _facts: iter(() if done else changes), {}, "play.yml:1")
-    run = machine.run()
+    run = machine.run(bound=BoundPlaybook(HOST, (step,), ()))
     real, scripts = run.transport.run, []
 
     def sent(commands: Any, **how: Any) -> Any:
@@ -320,7 +321,7 @@ def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str
         return real(commands, **how)
 
     run.transport.run = sent  # type: ignore[method-assign]
-    result = apply(run, BoundPlaybook(HOST, (step,), ()), (PlannedStep(step, "pending", changes),))
+    result = apply(run, (PlannedStep(step, "pending", changes),))
     assert result.error is None
     (script,) = [script for script in scripts if "true" in script]
     before = script[: script.index("true")]
@@ -338,6 +339,7 @@ def test_a_change_is_not_made_when_it_cannot_be_written(machine: Machine) -> Non
     change = replace(DRIVER, commands=(command("install-the-driver"),))
     plugins.known("operations")
     step = Step("Driver installed", "driver.installed", lambda _facts: iter((change,)), {}, "play.yml:1")
-    result = apply(machine.run(), BoundPlaybook(HOST, (step,), ()), (PlannedStep(step, "pending", (change,)),))
+    run = machine.run(bound=BoundPlaybook(HOST, (step,), ()))
+    result = apply(run, (PlannedStep(step, "pending", (change,)),))
     assert result.error is not None
     assert "install-the-driver" not in machine.ran

@@ -15,6 +15,7 @@ from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.facts import display, grub, kernel, pci, system
 from rigwright.facts.boot import reboot_record, trial
 from rigwright.facts.gpu import gpus as gpu
+from rigwright.inventory.model import Host
 from tests import nvidia_smi
 from tests.host_runs import host_run
 
@@ -71,11 +72,10 @@ class Box:
 
     def provision(self) -> engine_apply.ApplyResult | str:
         """Plans and applies the step as a run of its own; returns the plan's error where it has one."""
-        run = host_run(self.answer)
         step = Step("ECC", "gpu.ecc", plugins.known("operations")["gpu.ecc"], {"ecc": Ecc(enabled=True)}, "play.yml:1")
+        run = host_run(self.answer, bound=BoundPlaybook(Host("h", (), {}), (step,), ()))
         planned = run.planned([step])
-        bound = BoundPlaybook(run.host, (step,), ())
-        return str(planned[0].reason) if planned[0].error else engine_apply.apply(run, bound, planned)
+        return str(planned[0].reason) if planned[0].error else engine_apply.apply(run, planned)
 
 
 @pytest.fixture(autouse=True)

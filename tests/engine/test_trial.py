@@ -30,6 +30,7 @@ from rigwright.facts import grub, kernel_log, parsed, pci, pstore
 from rigwright.facts.boot import trial as facts
 from rigwright.facts.boot.trial import BEGIN, END, Boot, Trial
 from rigwright.facts.gpu import gpus as gpu
+from rigwright.inventory.model import Host
 from rigwright.operations.trial import BLOCK as BLOCK_SCRIPT, CLEAR
 from tests import nvidia_smi
 from tests.grub_header import HEADER
@@ -537,9 +538,8 @@ def applied(
         return Result(0, texts.get(cmd, "").encode())
 
     transport: Any = FakeTransport(answer)
-    run = host_run(transport, "RUN2")
-    bound = BoundPlaybook(run.host, (REBOOT,), ())
-    return transport, engine_apply.apply(run, bound, (PlannedStep(REBOOT, "ok"),))
+    run = host_run(transport, "RUN2", bound=BoundPlaybook(Host("h", (), {}), (REBOOT,), ()))
+    return transport, engine_apply.apply(run, (PlannedStep(REBOOT, "ok"),))
 
 
 @pytest.mark.parametrize("stage", ["", "none"])

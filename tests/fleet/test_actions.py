@@ -19,13 +19,13 @@ from rigwright.engine.host_run import HostRun
 from rigwright.engine.p2p import nccl_test
 from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.engine.playbook import Check, Step
-from rigwright.engine.report import HostReport, NcclTestResult
+from rigwright.engine.report import NcclTestResult
 from rigwright.facts import Fact, Facts, run_record
 from rigwright.facts.machine import Past
 from rigwright.facts.nccl import p2p_record, p2p_test as nccl
 from rigwright.fleet import actions
-from rigwright.fleet.host_job import HostJob, run_action
-from tests.engine.test_required_test import HOST, PLAY, Machine
+from rigwright.fleet.host_runs import run_action
+from tests.engine.test_required_test import PLAY, Machine
 from tests.facts.test_past_runs import runs
 
 
@@ -42,17 +42,16 @@ class Hosts:
         document = run.store.known[nccl.tested] = self.machine.document(quick=options.quick)
         return NcclTestResult(document)
 
-    def does(self, action: object, told: list[Event] | None = None, **given: object) -> HostJob:
-        """Runs an action on the host; returns its job. `told` gets the events."""
-        run = self.machine.run()
-        job = HostJob(PLAY, run, HostReport(HOST), ([] if told is None else told).append)
+    def does(self, action: object, told: list[Event] | None = None, **given: object) -> HostRun:
+        """Runs an action on the host, and returns that. `told` gets the events."""
+        run = self.machine.run(tell=([] if told is None else told).append)
 
-        def stages(job: HostJob) -> list[HostResult]:
-            return list(action(job, **given))  # type: ignore[operator]
+        def stages(run: HostRun) -> list[HostResult]:
+            return list(action(run, **given))  # type: ignore[operator]
 
-        job.report = run_action(job, stages)
-        assert job.report.error is None, job.report.error
-        return job
+        run.report = run_action(run, stages)
+        assert run.report.error is None, run.report.error
+        return run
 
     @property
     def recorded(self) -> bool:
@@ -70,17 +69,17 @@ def test_provision_tests_only_what_is_required(host: Hosts) -> None:
     assert host.does(actions.provision_host, wheels="").report.required_tests == ()
     assert host.tests == []
     host.machine.requires_test()
-    job = host.does(actions.provision_host, wheels="none")
-    assert (host.tests, len(job.report.required_tests), job.report.findings[0].verdict) == ([], 1, "warn")
-    assert (exit_code(job.report), job.report.exit_code) == (2, 0), "provision proved nothing; verify only tells"
-    decided = replace(job.report, host=dataclasses.replace(job.report.host, variables={"p2p_wheels": "none"}))
+    run = host.does(actions.provision_host, wheels="none")
+    assert (host.tests, len(run.report.required_tests), run.report.findings[0].verdict) == ([], 1, "warn")
+    assert (exit_code(run.report), run.report.exit_code) == (2, 0), "provision proved nothing; verify only tells"
+    decided = replace(run.report, host=dataclasses.replace(run.report.host, variables={"p2p_wheels": "none"}))
     assert exit_code(decided) == 0, "its owner decided against the test in the inventory"
     for layouts, code in (({"all": ["3g.20gb"]}, 0), ({"all": []}, 2), (False, 2)):
-        split = replace(job.report, host=dataclasses.replace(job.report.host, variables={"mig": layouts}))
+        split = replace(run.report, host=dataclasses.replace(run.report.host, variables={"mig": layouts}))
         assert exit_code(split) == code, "with MIG on the test cannot run"
-    job = host.does(actions.provision_host, wheels="")
-    assert (len(host.tests), host.tests[0].quick, job.report.required_tests, host.recorded) == (1, False, (), True)
-    assert exit_code(job.report) == 0
+    run = host.does(actions.provision_host, wheels="")
+    assert (len(host.tests), host.tests[0].quick, run.report.required_tests, host.recorded) == (1, False, (), True)
+    assert exit_code(run.report) == 0
     host.does(actions.provision_host, wheels="")
     assert len(host.tests) == 1
 
@@ -94,8 +93,8 @@ def test_verify_records_a_full_test_only_where_it_is_required(host: Hosts) -> No
     assert (
         len(host.does(actions.verify_host, test=NcclTestOptions(quick=True, wheels="none")).report.required_tests) == 1
     )
-    job = host.does(actions.verify_host, test=full)
-    assert (job.report.required_tests, host.recorded) == ((), True)
+    run = host.does(actions.verify_host, test=full)
+    assert (run.report.required_tests, host.recorded) == ((), True)
     assert [options.quick for options in host.tests] == [False, True, False]
 
 
@@ -126,18 +125,19 @@ def test_a_plan_names_another_machine_before_anything_is_changed(host: Hosts, mo
 def test_a_plan_with_changes_names_what_did_not_end(host: Hosts, remembered: str, says: str) -> None:
     run = host.machine.run()
     run.store.known[run_record.runs] = runs(*remembered.split(), by=run_owner.owner("b").rpartition(" ")[0] + " 1")
-    text = rollback.unended(run, PLAY)
+    text = rollback.unended(run)
     assert says in text
     assert bool(says) == bool(text)
     back = Step("Record", "rollback.possible", lambda _facts: iter(()), {}, "rollback.yml:1")
-    assert rollback.unended(run, replace(PLAY, steps=(back,))) == ""
+    run.bound = replace(PLAY, steps=(back,))
+    assert rollback.unended(run) == ""
 
 
 def test_a_try_that_may_be_at_work_is_not_called_cut(host: Hosts) -> None:
     for by in (run_owner.owner("b"), "b root@elsewhere-1.2 7 9", "?"):
         run = host.machine.run()
         run.store.known[run_record.runs] = runs("a", "b?", by=by)
-        text = rollback.unended(run, PLAY)
+        text = rollback.unended(run)
         assert "run b tries driver: 580 on it" in text
         assert text.endswith("; if it was cut there: invoke rollback --host h --to b takes it back")
 
@@ -154,11 +154,11 @@ def test_the_facts_of_checks_come_with_the_plan_of_a_host_that_was_proved(
         yield Finding("a fact", "pass", facts(fact))
 
     bound = replace(PLAY, checks=(Check("A fact", "test.reads", reads_a_fact, {}, "play.yml:1"),))
-    job = HostJob(bound, host.machine.run(), HostReport(HOST), [].append)
-    job.report = run_action(job, lambda job: list(actions.plan_or_fail(job, checks=True)))
-    job.report = run_action(job, lambda job: list(actions.provision_host(job, wheels="none")))
-    assert [finding.verdict for finding in job.report.findings if finding.subject == "a fact"] == ["pass"]
-    assert job.run.transport.round_trips == round_trips
+    run = host.machine.run(bound=bound)
+    run.report = run_action(run, lambda run: list(actions.plan_or_fail(run, checks=True)))
+    run.report = run_action(run, lambda run: list(actions.provision_host(run, wheels="none")))
+    assert [finding.verdict for finding in run.report.findings if finding.subject == "a fact"] == ["pass"]
+    assert run.transport.round_trips == round_trips
 
 
 def test_a_plan_says_what_is_required_and_changes_nothing(host: Hosts) -> None:

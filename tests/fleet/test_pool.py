@@ -11,12 +11,11 @@ import pytest
 
 from rigwright.core.command import Result
 from rigwright.core.host_result import HostResult
-from rigwright.engine.host_run import Options
+from rigwright.engine.host_run import HostRun, Options
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.engine.report import ConnectResult, FactsResult
 from rigwright.facts import system
-from rigwright.fleet import host_job, pool
-from rigwright.fleet.host_job import HostJob
+from rigwright.fleet import host_runs, pool
 from rigwright.fleet.pool import Places
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
@@ -46,13 +45,13 @@ def endpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Endp
     return made
 
 
-def prepared(count: int) -> list[HostJob]:
+def prepared(count: int) -> list[HostRun]:
     hosts = [Host(f"h{number:03}", (), {}) for number in range(count)]
-    return host_job.prepare([BoundPlaybook(host, (), ()) for host in hosts], Options("20261125-000000-00000000"), str)
+    return host_runs.prepare([BoundPlaybook(host, (), ()) for host in hosts], Options("20261125-000000-00000000"), str)
 
 
-def look(job: HostJob) -> Iterator[HostResult]:
-    yield FactsResult({"system.boot_id": job.run.value(system.boot_id)})
+def look(run: HostRun) -> Iterator[HostResult]:
+    yield FactsResult({"system.boot_id": run.value(system.boot_id)})
 
 
 def test_a_slow_host_gives_its_place_and_takes_none_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,23 +96,23 @@ def test_hosts_that_hang_keep_no_others_waiting(
 ) -> None:
     monkeypatch.setattr(pool, "SLOW_S", 0.1)
     monkeypatch.setattr(pool, "WORKERS", 2)
-    jobs, others_done, hanging = prepared(12), threading.Event(), ("h000", "h001", "h002")
+    runs, others_done, hanging = prepared(12), threading.Event(), ("h000", "h001", "h002")
     ended: list[str] = []
 
-    def action(job: HostJob) -> Iterator[HostResult]:
-        if job.host.name in hanging:
+    def action(run: HostRun) -> Iterator[HostResult]:
+        if run.host.name in hanging:
             assert others_done.wait(20)
-        yield from look(job)
+        yield from look(run)
 
-    def note(job: HostJob) -> None:
-        ended.append(job.host.name)
+    def note(run: HostRun) -> None:
+        ended.append(run.host.name)
         if len(ended) == 12 - len(hanging):
             others_done.set()
 
-    pool.run_hosts(jobs, action, reads=True, on_end=note)
+    pool.run_hosts(runs, action, reads=True, on_end=note)
     assert set(ended[-3:]) == set(hanging)
     assert sorted(ended) == sorted(endpoints), "each host ends once"
-    assert {job.report.status for job in jobs} == {"ok"}
+    assert {run.report.status for run in runs} == {"ok"}
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -123,13 +122,13 @@ def test_of_many_hosts_no_connection_stays_open(
     monkeypatch.setattr(pool, "MOST_OPEN", 3)
     for count, closed in ((3, 0), (4, 1)):
         endpoints.clear()
-        jobs = prepared(count)
-        for job in jobs:
-            job.to_connect = True
-        pool.run_hosts(jobs, look, last=last)
+        runs = prepared(count)
+        for run in runs:
+            run.to_connect = True
+        pool.run_hosts(runs, look, last=last)
         assert {(one.connected, one.closed) for one in endpoints.values()} == {(1, closed)}
-        assert {bool(job.run.store.known) for job in jobs} == {not (last and closed)}
-        assert {job.report.facts["system.boot_id"] for job in jobs} == {"b00d1d"}
-        assert all(job.report.last(ConnectResult).seconds > 0 for job in jobs)
-        pool.run_hosts(jobs, look)
+        assert {bool(run.store.known) for run in runs} == {not (last and closed)}
+        assert {run.report.facts["system.boot_id"] for run in runs} == {"b00d1d"}
+        assert all(run.report.last(ConnectResult).seconds > 0 for run in runs)
+        pool.run_hosts(runs, look)
         assert {one.connected for one in endpoints.values()} == {1}, "a later action connects when it needs the host"

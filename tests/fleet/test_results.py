@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import threading
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -17,10 +14,10 @@ from rigwright.core.command import Result
 from rigwright.core.desired import Acceptance, Desired
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.core.host_result import HostResult
-from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.plan import PlannedStep
-from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.engine.playbook import Step
 from rigwright.engine.report import (
     ApplyResult,
     CheckResult,
@@ -29,10 +26,10 @@ from rigwright.engine.report import (
 )
 from rigwright.features.fleet_run.result import CommandResult
 from rigwright.fleet import actions
-from rigwright.fleet.host_job import HostJob, _stopped, run_action
+from rigwright.fleet.host_runs import _stopped, run_action
 from rigwright.inventory.model import Host
 from tests import reports
-from tests.ssh.fake_transport import FakeTransport
+from tests.host_runs import host_run
 
 HOST = Host("h", (), {})
 STEP = Step("Room", "file.directory", lambda _facts: iter(()), {}, "play.yml:1")
@@ -42,11 +39,9 @@ APPLIED = ApplyResult((PlannedStep(STEP, "changed", (CHANGE,)),), {STEP.key: (CH
 GOOD, BAD = Finding("GPUs", "pass", "8", check="a.b"), Finding("GPUs", "fail", "7", check="a.b")
 
 
-def job() -> HostJob:
-    """Returns the job of a host whose commands all fail without output."""
-    transport = FakeTransport(lambda _cmd: Result(1, b""))
-    run = HostRun(HOST, transport, Options("1"), lambda _: None, RunState(threading.Semaphore()))
-    return HostJob(BoundPlaybook(HOST, (), ()), run, HostReport(HOST))
+def run() -> HostRun:
+    """Returns a host whose commands all fail without output."""
+    return host_run(lambda _cmd: Result(1, b""), host=HOST)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +67,7 @@ def test_status(results: list[HostResult], status: str) -> None:
 
 def test_the_report_has_the_decisions_of_the_owner() -> None:
     decisions = {"a.b": Acceptance(datetime.date(9999, 1, 1), "known")}
-    made = job()
+    made = run()
     made.bound = replace(made.bound, desired=Desired(accepted=decisions))
     warning = replace(GOOD, verdict="warn")
     made.report = run_action(made, lambda _job: [CheckResult((warning,))])
@@ -88,11 +83,11 @@ def test_facts_from_before_a_change_are_not_kept() -> None:
 
 
 def test_results_from_before_an_error_stay() -> None:
-    def action(_job: HostJob) -> Iterator[HostResult]:
+    def action(_job: HostRun) -> Iterator[HostResult]:
         yield APPLIED
         raise Unreachable("h", "the connection was lost")
 
-    report = run_action(job(), action)
+    report = run_action(run(), action)
     assert (report.status, report.changes) == ("unreachable", 1)
 
 
@@ -102,19 +97,19 @@ def test_results_from_before_an_error_stay() -> None:
 def test_a_host_that_fails_and_still_answers_is_described(
     error: RigwrightError, is_described: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rigwright.engine.machine.describe", lambda _run, _bound: MachineResult({"gpus": []}))
+    monkeypatch.setattr("rigwright.engine.machine.describe", lambda _run: MachineResult({"gpus": []}))
 
     def stages() -> Iterator[HostResult]:
         yield PENDING
         raise error
 
-    report = run_action(job(), lambda each: actions.described(each, stages()))
+    report = run_action(run(), lambda each: actions.described(each, stages()))
     assert report.error is error
     assert (report.get(MachineResult) is not None) == is_described
 
 
 def test_the_error_of_the_action_counts_and_not_that_of_the_description(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(_run: HostRun, _bound: BoundPlaybook) -> None:
+    def away(_run: HostRun) -> None:
         raise Unreachable("h", "the connection was lost")
 
     monkeypatch.setattr("rigwright.engine.machine.describe", away)
@@ -123,26 +118,25 @@ def test_the_error_of_the_action_counts_and_not_that_of_the_description(monkeypa
         raise HostError("h", "no room")
         yield
 
-    report = run_action(job(), lambda each: actions.described(each, stages()))
+    report = run_action(run(), lambda each: actions.described(each, stages()))
     assert "no room" in str(report.error)
     assert (report.status, report.get(MachineResult)) == ("failed", None)
 
 
 def test_a_second_error_does_not_replace_the_first() -> None:
-    def failing(found: str) -> Callable[[HostJob], Iterator[HostResult]]:
-        def action(_job: HostJob) -> Iterator[HostResult]:
+    def failing(found: str) -> Callable[[HostRun], Iterator[HostResult]]:
+        def action(_job: HostRun) -> Iterator[HostResult]:
             yield MachineResult({})
             raise HostError("h", found)
 
         return action
 
-    each = job()
+    each = run()
     each.report = run_action(each, failing("first"))
     again = run_action(each, failing("second"))
     assert again.error is each.report.error
 
 
-JOB: Any = SimpleNamespace(left_in="", run=SimpleNamespace(rebooting=False), host=HOST)
 OTHER = PlannedStep(replace(STEP, name="Other"), "pending")
 
 
@@ -157,6 +151,6 @@ OTHER = PlannedStep(replace(STEP, name="Other"), "pending")
     ids=["all complete", "one left", "an error", "a failed step"],
 )
 def test_how_far_it_came(applied: ApplyResult, found: str) -> None:
-    report = _stopped(JOB, reports.report(HOST, applied))
+    report = _stopped(run(), reports.report(HOST, applied))
     assert str(report.error or "").find(found) >= 0
     assert (report.error is None) == (not found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +15,9 @@ from rigwright.core.command import script
 from rigwright.core.errors import HostError
 from rigwright.engine import jobs, lease, run_owner
 from rigwright.engine.boot.wait import BootWait
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.lease import Lease
 from tests.engine.shell_host import Host
+from tests.host_runs import host_run
 
 WORK = script("echo works", long=True, timeout_s=60)
 
@@ -114,8 +113,7 @@ def test_a_boot_belongs_to_the_run_that_awaits_it(taken: tuple[Host, Lease]) -> 
 
 def test_a_run_that_comes_back_from_its_boot_renews_first(taken: tuple[Host, Lease]) -> None:
     host, first = taken
-    state = RunState(threading.BoundedSemaphore())
-    run = HostRun(host.host, host, Options("1"), lambda _event: None, state)
+    run = host_run(host, "1", host.host)
     wait = BootWait(run, first, "11111111-first", 900)
     assert not wait._is_back(wait._look())  # it is still going down
     host.boot("22222222-second", up_s=30)

@@ -147,7 +147,7 @@ def test_a_watch_ends_when_nobody_reads_it_any_more() -> None:
 
 PHASES = {
     "reading the inventory": ("rigwright.cli.runner.read_inventory", set()),
-    "connecting": ("rigwright.fleet.host_job.load_recorded", {"not_attempted"}),
+    "connecting": ("rigwright.fleet.host_runs.load_recorded", {"not_attempted"}),
     "showing the plan": ("rigwright.report.terminal.Text.plans", {"not_attempted"}),
     "asking": ("rigwright.cli.runner.consent", {"not_attempted"}),
     "showing the results": ("rigwright.cli.provision.closing", {"changed"}),

@@ -14,9 +14,8 @@ from rigwright import inventory
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 from rigwright.engine import parameters, playbook, plugins
-from rigwright.engine.host_run import Options
-from rigwright.fleet import host_job
-from rigwright.fleet.host_job import HostJob
+from rigwright.engine.host_run import HostRun, Options
+from rigwright.fleet import host_runs
 from rigwright.report.tables.inventory import listing
 from tests.cli import workers_here
 from tests.cli.run_command import run_command
@@ -28,12 +27,12 @@ NAMES = ("ansible_ssh_passphrase", "ansible_vault_identity", "ssh_agent_token", 
 CONTENT = "- name: P\n  hosts: all\n  tasks:\n    - name: Token\n      file.present: {path: /srv/token, content: %s}\n"
 
 
-def jobs(folder: Path, variables: dict[str, str], play: str) -> list[HostJob]:
-    """Returns the job of one host with these variables."""
+def runs(folder: Path, variables: dict[str, str], play: str) -> list[HostRun]:
+    """Returns the run of one host with these variables."""
     (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"one": variables}}}))
     (folder / "play.yml").write_text(play)
     found = inventory.read(folder / "hosts.yml")
-    return host_job.prepare(
+    return host_runs.prepare(
         [playbook.bind(folder / "play.yml", found, found.select("one")[0])], Options("run-1"), print
     )
 
@@ -81,7 +80,7 @@ def sent(
 
 
 def test_only_what_goes_to_stdin_takes_a_secret() -> None:
-    """All other parameters become arguments of commands, or stand in a job's script."""
+    """All other parameters become arguments of commands, or stand in a run's script."""
     taking = {
         f"{name}.{parameter}"
         for name in plugins.known("operations")
@@ -101,13 +100,13 @@ def test_only_what_goes_to_stdin_takes_a_secret() -> None:
 def test_a_secret_elsewhere_is_refused_before_anything_is_connected(parameter: str, tmp_path: Path) -> None:
     play = CONTENT % f"x, {parameter}"
     with pytest.raises(InputError, match="holds a secret") as caught:
-        jobs(tmp_path, {"hf_token": CANARY}, play)
+        runs(tmp_path, {"hf_token": CANARY}, play)
     assert caught.value.where == f"{tmp_path / 'play.yml'}:5"
 
 
 def test_a_templated_sudo_password_stays_a_secret(tmp_path: Path) -> None:
-    (job,) = jobs(tmp_path, {"word": CANARY, "ansible_become_password": "{{ word }}-x"}, CONTENT % "x")
-    assert job.host.variables["ansible_become_password"] == Secret(f"{CANARY}-x")
+    (run,) = runs(tmp_path, {"word": CANARY, "ansible_become_password": "{{ word }}-x"}, CONTENT % "x")
+    assert run.host.variables["ansible_become_password"] == Secret(f"{CANARY}-x")
 
 
 def test_a_token_in_a_file_is_in_no_plan_and_no_history(

@@ -20,7 +20,7 @@ from rigwright.core.command import Command, Result
 from rigwright.core.process.streams import HarmlessStream
 from rigwright.engine import events, playbook
 from rigwright.engine.host_run import Options
-from rigwright.fleet import actions, host_job
+from rigwright.fleet import actions, host_runs
 from rigwright.inventory import vault
 from tests.cli import workers_here
 from tests.cli.run_command import run_command
@@ -173,8 +173,8 @@ def test_no_canary_is_in_an_event_or_an_order_to_a_worker(planted: Planted, monk
     (host,) = found.select("all")
     assert CANARIES["env"] in host.variables["templated"].reveal()
     told: list[events.Event] = []
-    (job,) = host_job.prepare([playbook.bind(room, found, host)], Options("run-1"), told.append)
-    job.run.emit(events.OutputLine("one", "a step", f"Authorization: {CANARIES['env']}"))
+    (run,) = host_runs.prepare([playbook.bind(room, found, host)], Options("run-1"), told.append)
+    run.emit(events.OutputLine("one", "a step", f"Authorization: {CANARIES['env']}"))
     assert told == [events.OutputLine("one", "a step", "Authorization: (secret)")]
     workers = workers_here.use(planted.folder / "worker", monkeypatch)
     planted.run("plan", playbook=str(room), executor=workers_here.ADDRESS)

@@ -20,7 +20,7 @@ from rigwright.core.files import state_dir
 from rigwright.core.numbers import count
 from rigwright.engine.boot.wait import SETTLES_S, UP_S, Sightings, systemd_up
 from rigwright.engine.events import Note
-from rigwright.engine.host_run import EventSink, HostRun
+from rigwright.engine.host_run import HostRun
 from rigwright.facts.kernel import command_line
 from rigwright.inventory.model import Host
 
@@ -73,14 +73,14 @@ def forget(host: Host) -> None:
         _path(host).unlink(missing_ok=True)
 
 
-def connect(run: HostRun, tell: EventSink) -> None:
+def connect(run: HostRun) -> None:
     """Connects to the host; waits for a host that a run has rebooted, and notes what it sees. Raises Unreachable,
     HostError, Interrupted."""
     recorded = _recorded(run.host)
     if recorded is None:
         run.transport.connect()
         return
-    name, sightings = run.host.name, Sightings(lambda text: tell(Note(run.host.name, text)))
+    name, sightings = run.host.name, Sightings(lambda text: run.tell(Note(run.host.name, text)))
     announced, refused_at, late = False, 0.0, False
     while (away := _why_away(run, recorded)) is not None:
         refused_at = (refused_at or time.time()) if away.is_settled else 0.0
@@ -91,7 +91,7 @@ def connect(run: HostRun, tell: EventSink) -> None:
         if not announced:
             announced = True
             minutes = count(max(1, round((recorded.until - time.time()) / 60)), "minute")
-            tell(Note(name, f"run {recorded.run} reboots it; waiting up to {minutes} until it is back"))
+            run.tell(Note(name, f"run {recorded.run} reboots it; waiting up to {minutes} until it is back"))
         sightings.add(away.text, lambda: f"; waiting up to {max(0.0, recorded.until - time.time()):.0f} s more")
         run.transport.close()
         run.raise_if_stopped()

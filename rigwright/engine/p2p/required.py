@@ -117,10 +117,10 @@ def _differences(run: HostRun, passed: Passed) -> list[str]:
     return texts if passed.gpus else [text for text in texts if "GPU" not in text]
 
 
-def findings(run: HostRun, play: BoundPlaybook, cause: str = "") -> tuple[Finding, ...]:
-    """The warning that the test is required; () if it is not, or if the play does not concern it. `cause`: as `settle`
+def findings(run: HostRun, cause: str = "") -> tuple[Finding, ...]:
+    """The warning that the test is required; () if it is not, or if its play does not concern it. `cause`: as `settle`
     returns it."""
-    if not concerns(play) or not (after := reasons(run)):
+    if not concerns(run.bound) or not (after := reasons(run)):
         return ()
     from rigwright.checks import p2p
 
@@ -133,9 +133,9 @@ def findings(run: HostRun, play: BoundPlaybook, cause: str = "") -> tuple[Findin
     more = f" and {len(after) - SHOWN} more" if len(after) > SHOWN else ""
     seen = f"required{since}: after {', '.join(after[:SHOWN])}{more}"
     fix = "invoke provision, which runs it"
-    if play.desired.p2p_wheels == "none":
+    if run.bound.desired.p2p_wheels == "none":
         fix = "invoke verify --tags p2p --wheels fetch, which runs it; p2p_wheels is none, so provision does not"
-    elif play.desired.mig and play.desired.mig.splits:
+    elif run.bound.desired.mig and run.bound.desired.mig.splits:
         fix = "mig: off in the inventory, then invoke provision, which runs it"
         cause = cause or "the inventory splits GPUs, and instances of MIG have no peers to test"
     return (Finding(p2p.TEST, "warn", seen, "a passed test after that", cause, fix, "host", check="p2p.ran"),)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rigwright.checks import ranked
 from rigwright.cli import runner
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.machine import MachineResult, MeasuredGpus
 from rigwright.engine.p2p.nccl_test import NcclTestOptions
 from rigwright.engine.report import CheckResult
@@ -14,7 +15,6 @@ from rigwright.features.accept import table
 from rigwright.features.accept.options import AcceptOptions
 from rigwright.features.stress import earlier_figures, measured_before, speed_rank
 from rigwright.fleet import actions, pool
-from rigwright.fleet.host_job import HostJob
 
 
 def accept(options: AcceptOptions) -> int:
@@ -28,21 +28,21 @@ def accept(options: AcceptOptions) -> int:
     return runner.run(options, prepare)
 
 
-def _accept(jobs: list[HostJob], _text: Any, options: AcceptOptions) -> None:
+def _accept(runs: list[HostRun], _text: Any, options: AcceptOptions) -> None:
     test = None if options.quick else NcclTestOptions(False, options.busy, options.wheels)
-    pool.run_hosts(jobs, partial(actions.verify_host, test=test, describe=True), activity="looking at the steps")
+    pool.run_hosts(runs, partial(actions.verify_host, test=test, describe=True), activity="looking at the steps")
 
 
-def _judge(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
+def _judge(runs: list[HostRun], text: Any, options: AcceptOptions) -> None:
     """Adds what earlier stresses measured, and writes the findings and the table."""
-    earlier = earlier_figures.read(jobs, text)
-    for job in jobs:
-        measured = measured_before.of_machine(job.report.last(MachineResult).machine, earlier.get(job.host.name, {}))
-        job.merge(MeasuredGpus(measured))
-        slow = speed_rank.findings(job.host.name, measured)
-        if slow and job.report.error is None:
-            job.merge(CheckResult(ranked((*job.report.findings, *slow)), required_tests=job.report.required_tests))
-        if job.report.error is None:
-            text.verdict(job.report)
-            text.findings(job.report) if options.findings else text.problems(job.report)
-    table.show(text.console, [job.report for job in jobs])
+    earlier = earlier_figures.read(runs, text)
+    for run in runs:
+        measured = measured_before.of_machine(run.report.last(MachineResult).machine, earlier.get(run.host.name, {}))
+        run.merge(MeasuredGpus(measured))
+        slow = speed_rank.findings(run.host.name, measured)
+        if slow and run.report.error is None:
+            run.merge(CheckResult(ranked((*run.report.findings, *slow)), required_tests=run.report.required_tests))
+        if run.report.error is None:
+            text.verdict(run.report)
+            text.findings(run.report) if options.findings else text.problems(run.report)
+    table.show(text.console, [run.report for run in runs])

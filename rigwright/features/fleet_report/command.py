@@ -17,6 +17,7 @@ from rigwright.cli.fleet_check import RecordedIds
 from rigwright.cli.verify import never_provisioned
 from rigwright.core.errors import HistoryError
 from rigwright.core.host_result import HostResult
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.machine import MachineResult, MeasuredGpus
 from rigwright.engine.report import BAD
 from rigwright.facts import system
@@ -28,7 +29,6 @@ from rigwright.features.fleet_report.table import over_time
 from rigwright.features.stress import earlier_figures, measured_before
 from rigwright.fleet import actions, drift, pool
 from rigwright.fleet.drift import Machine
-from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.report import json_document
 from rigwright.report.output_files import Files
@@ -54,53 +54,53 @@ def fleet_report(options: FleetReportOptions) -> int:
     return runner.run(options, prepare, replace(Files.of(options), html=html))
 
 
-def _report(jobs: list[HostJob], _text: Any) -> None:
-    pool.run_hosts(jobs, _look, activity="looking", last=True, reads=True)
+def _report(runs: list[HostRun], _text: Any) -> None:
+    pool.run_hosts(runs, _look, activity="looking", last=True, reads=True)
 
 
-def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | None = None) -> None:
+def compare_and_show(runs: list[HostRun], text: Any, since: datetime.datetime | None = None) -> None:
     """Compares hosts with their past and with each other, completes their reports, and writes the text."""
-    ids = RecordedIds(jobs)
-    fleet_check.compare([job for job in jobs if job.report.error is None], since, text, ids)
-    _over_time(jobs, text, ids)
-    earlier = earlier_figures.read(jobs, text, ids)
-    for job in jobs:
-        if described := job.report.get(MachineResult):
-            figures = earlier.get(job.host.name, {})
-            job.merge(MeasuredGpus(measured_before.of_machine(described.machine, figures)))
-    reports = [job.report for job in jobs]
+    ids = RecordedIds(runs)
+    fleet_check.compare([run for run in runs if run.report.error is None], since, text, ids)
+    _over_time(runs, text, ids)
+    earlier = earlier_figures.read(runs, text, ids)
+    for run in runs:
+        if described := run.report.get(MachineResult):
+            figures = earlier.get(run.host.name, {})
+            run.merge(MeasuredGpus(measured_before.of_machine(described.machine, figures)))
+    reports = [run.report for run in runs]
     table.check(text.console, reports)
     over_time(text.console, reports)
     fleet_speed.show(text.console, reports)
 
 
-def _look(job: HostJob) -> Iterator[HostResult]:
+def _look(run: HostRun) -> Iterator[HostResult]:
     """Plans the steps, runs the checks that need no test, and reads all compared and shown facts in one round trip."""
-    job.run.prefetch(fleet_check.FACTS)
-    yield from actions.verify_host(job, describe=True)
+    run.prefetch(fleet_check.FACTS)
+    yield from actions.verify_host(run, describe=True)
 
 
-def _over_time(jobs: Sequence[HostJob], text: Any, ids: RecordedIds) -> None:
+def _over_time(runs: Sequence[HostRun], text: Any, ids: RecordedIds) -> None:
     """Merges into every report the changes since the report before, the ends of life, and earlier readings."""
     today = datetime.date.today()
     comparisons: dict[str, dict[str, Any]] = {}
-    for job in jobs:
-        ends = lifecycle.ends(plain(job.report.kept), today) if job.report.error is None else ()
-        known = {"groups": list(job.host.groups), "ends": [plain(end) for end in ends]}
-        comparisons[job.host.name] = {**json_document.over_time(), **known}
+    for run in runs:
+        ends = lifecycle.ends(plain(run.report.kept), today) if run.report.error is None else ()
+        known = {"groups": list(run.host.groups), "ends": [plain(end) for end in ends]}
+        comparisons[run.host.name] = {**json_document.over_time(), **known}
     try:
         with History.open() as past:
-            _add_past(jobs, past, comparisons, ids.of(past))
+            _add_past(runs, past, comparisons, ids.of(past))
     except HistoryError as error:
         text.warn(f"nothing is known of the reports before: {error}")
-    for job in jobs:
-        comparison = comparisons[job.host.name]
-        _add_present(job, comparison["readings"])
-        job.merge(ComparisonResult(comparison))
+    for run in runs:
+        comparison = comparisons[run.host.name]
+        _add_present(run, comparison["readings"])
+        run.merge(ComparisonResult(comparison))
 
 
 def _add_past(
-    jobs: Sequence[HostJob],
+    runs: Sequence[HostRun],
     past: History,
     comparisons: Mapping[str, dict[str, Any]],
     recorded: Mapping[str, int | None],
@@ -108,17 +108,17 @@ def _add_past(
     """Adds the report before this one, and the changes and readings since then, to the comparison of each host."""
     readings = past.readings(DAYS, SPANS)
     machines = {}
-    for job in jobs:
-        name, id = job.host.name, recorded[job.host.name]
+    for run in runs:
+        name, id = run.host.name, recorded[run.host.name]
         comparison, before = comparisons[name], past.previous(FleetReportOptions.command, id)
         comparison["readings"] = {uuid: list(map(list, rows)) for uuid, rows in readings.get(id or 0, {}).items()}
         if seen := past.last(id, system.running_kernel.name):
             comparison["answered"] = seen.last_seen.isoformat()
         if before:
             comparison |= {"since": before["ended"].isoformat(), "run": before["run"], "was": before["status"]}
-        if id and before and job.report.error is None:
-            machines[name] = fleet_check.machine_of(job, fleet_check.as_of(past, job, id, before["ended"]))
-            comparison |= finding_changes(before["findings"], job.report.findings)
+        if id and before and run.report.error is None:
+            machines[name] = fleet_check.machine_of(run, fleet_check.as_of(past, run, id, before["ended"]))
+            comparison |= finding_changes(before["findings"], run.report.findings)
             comparison["became"] = [
                 {"subject": change.subject, "before": change.before, "after": change.after, "run": change.run}
                 for change in past.made(id, before["ended"])
@@ -153,8 +153,8 @@ def finding_changes(before: Sequence[Mapping[str, str]], now: Sequence[Finding])
     }
 
 
-def _add_present(job: HostJob, readings: dict[str, list[list[Any]]]) -> None:
+def _add_present(run: HostRun, readings: dict[str, list[list[Any]]]) -> None:
     """Adds the readings of this run at the end of the readings."""
-    for gpu in job.report.last(MachineResult).machine.get("gpus", ()):
+    for gpu in run.report.last(MachineResult).machine.get("gpus", ()):
         if gpu["uuid"] and (gpu["temperature_c"], gpu["power_w"]) != (None, None):
             readings.setdefault(gpu["uuid"], []).append([round(time.time(), 3), gpu["temperature_c"], gpu["power_w"]])

@@ -12,11 +12,11 @@ from rigwright.cli import runner
 from rigwright.core.command import script
 from rigwright.core.control_characters import visible
 from rigwright.core.errors import UsageError
+from rigwright.engine.host_run import HostRun
 from rigwright.features.fleet_run import table
 from rigwright.features.fleet_run.options import FleetRunOptions
 from rigwright.features.fleet_run.result import CommandResult
 from rigwright.fleet import pool
-from rigwright.fleet.host_job import HostJob
 
 KEPT_BYTES = 64 * 1024
 """The part of the output of each host that is kept; the rest is cut off."""
@@ -38,11 +38,11 @@ def fleet_run(options: FleetRunOptions) -> int:
             found = "a NUL byte in it" if options.cmd.strip() else "no command"
             raise UsageError("--cmd", found, "a command, in quotes", "invoke fleet.run --cmd 'uptime -p'")
 
-        def act(jobs: list[HostJob], _text: Any) -> None:
-            pool.run_hosts(jobs, partial(_run, cmd=options.cmd, limit_s=limit_s), activity="running it")
+        def act(runs: list[HostRun], _text: Any) -> None:
+            pool.run_hosts(runs, partial(_run, cmd=options.cmd, limit_s=limit_s), activity="running it")
 
-        def after(jobs: list[HostJob], text: Any) -> None:
-            answers = {job.host.name: ran for job in jobs if (ran := job.report.get(CommandResult)) is not None}
+        def after(runs: list[HostRun], text: Any) -> None:
+            answers = {run.host.name: ran for run in runs if (ran := run.report.get(CommandResult)) is not None}
             table.show(text.console, answers, limit_s)
 
         all_hosts = replace(options, host=options.host or "all")
@@ -51,9 +51,9 @@ def fleet_run(options: FleetRunOptions) -> int:
     return runner.run(options, prepare)
 
 
-def _run(job: HostJob, cmd: str, limit_s: float) -> Iterator[CommandResult]:
+def _run(run: HostRun, cmd: str, limit_s: float) -> Iterator[CommandResult]:
     bounded = script(_BOUNDED, cmd, str(KEPT_BYTES + 1), f"{limit_s:g}", timeout_s=math.ceil(limit_s) + 5)
-    (answer,) = job.run.transport.run([bounded], together=True)
+    (answer,) = run.transport.run([bounded], together=True)
     output = answer.stdout[:KEPT_BYTES].decode("utf-8", "replace")
     code = None if answer.too_late else answer.code
     yield CommandResult(code, visible(output), cut=len(answer.stdout) > KEPT_BYTES)

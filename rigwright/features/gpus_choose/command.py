@@ -13,6 +13,7 @@ from rigwright.core.errors import HostError, UsageError
 from rigwright.core.process.program_name import program_name
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import FactsResult
 from rigwright.facts import Unavailable, Unreadable, driver
 from rigwright.facts.gpu import gpus as gpu, mig, topology
@@ -22,7 +23,6 @@ from rigwright.features.gpus_choose.options import GpusChooseOptions
 from rigwright.features.stress import earlier_figures
 from rigwright.features.stress.measured_before import MeasuredPairs
 from rigwright.fleet import pool
-from rigwright.fleet.host_job import HostJob
 
 NAME = "gpus.choose"
 FACTS = (gpu.gpus, gpu.users, topology.places, topology.nvlinks, driver.loaded_version, mig.modes)
@@ -39,9 +39,9 @@ def gpus_choose(options: GpusChooseOptions) -> int:
         for each in bound:
             slots[each.host.name] = host_variables.of_host(each.host, inventory.rigs).desired.slots or {}
 
-    def act(jobs: list[HostJob], text: Any) -> None:
-        before = earlier_figures.pairs([job for job in jobs if job.report.error is None], text)
-        pool.run_hosts(jobs, partial(_choose, options=options, slots=slots, before=before))
+    def act(runs: list[HostRun], text: Any) -> None:
+        before = earlier_figures.pairs([run for run in runs if run.report.error is None], text)
+        pool.run_hosts(runs, partial(_choose, options=options, slots=slots, before=before))
 
     def prepare(_run_id: str) -> runner.HostCommand:
         after, looked_up = partial(_show, export=options.export), (nccl.tested.name,)
@@ -52,16 +52,16 @@ def gpus_choose(options: GpusChooseOptions) -> int:
     return runner.run(options, prepare, to_stderr=options.export)
 
 
-def _show(jobs: list[HostJob], text: Any, export: bool) -> None:
-    for job in jobs:
-        if job.report.error is None:
-            chosen = gpu_choice.Choice(**job.report.facts[NAME])
+def _show(runs: list[HostRun], text: Any, export: bool) -> None:
+    for run in runs:
+        if run.report.error is None:
+            chosen = gpu_choice.Choice(**run.report.facts[NAME])
             settings = " ".join(chosen.settings)
             if export:
                 print(f"export {settings}")
             else:
                 text.copied(settings)
-            host = f"{job.host.name}, " if len(jobs) > 1 else ""
+            host = f"{run.host.name}, " if len(runs) > 1 else ""
             joined = f": {chosen.joined}" if chosen.joined else ""
             text.plain(f"# {host}{', '.join(chosen.names)}{joined}")
             if chosen.basis:
@@ -71,23 +71,23 @@ def _show(jobs: list[HostJob], text: Any, export: bool) -> None:
 
 
 def _choose(
-    job: HostJob, options: GpusChooseOptions, slots: dict[str, dict[BusId, str]], before: dict[str, MeasuredPairs]
+    run: HostRun, options: GpusChooseOptions, slots: dict[str, dict[BusId, str]], before: dict[str, MeasuredPairs]
 ) -> Iterator[FactsResult]:
-    job.run.read(FACTS)
+    run.read(FACTS)
     cards, links, loaded, modes = (
-        job.run.store.known[fact] for fact in (gpu.gpus, topology.nvlinks, driver.loaded_version, mig.modes)
+        run.store.known[fact] for fact in (gpu.gpus, topology.nvlinks, driver.loaded_version, mig.modes)
     )
     if isinstance(cards, (Unavailable, Unreadable)):
-        fix = f"{program_name()} verify --host {job.host.name}, which says why"
-        raise HostError(job.host.name, str(cards), "GPUs that nvidia-smi lists", fix)
+        fix = f"{program_name()} verify --host {run.host.name}, which says why"
+        raise HostError(run.host.name, str(cards), "GPUs that nvidia-smi lists", fix)
     chosen = gpu_choice.choose(
         options.count,
         cards,
-        job.run.value(topology.places),
+        run.value(topology.places),
         () if isinstance(links, (Unavailable, Unreadable)) else links,
-        {} if options.busy else job.run.value(gpu.users),
-        slots.get(job.host.name),
-        before.get(job.host.name),
+        {} if options.busy else run.value(gpu.users),
+        slots.get(run.host.name),
+        before.get(run.host.name),
         driver="" if loaded is None or isinstance(loaded, (Unavailable, Unreadable)) else str(loaded),
         split=[mode.bus_id for mode in modes if mode.current] if isinstance(modes, tuple) else [],
     )

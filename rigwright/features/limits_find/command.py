@@ -19,6 +19,7 @@ from rigwright.core.process import prompt
 from rigwright.core.process.program_name import program_name
 from rigwright.engine import host_variables
 from rigwright.engine.events import ActivityStarted
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.host_variables import HostVariables
 from rigwright.engine.report import FactsResult
 from rigwright.facts import system
@@ -26,7 +27,6 @@ from rigwright.features.limits_find import points as limit_points, run as limits
 from rigwright.features.limits_find.options import LimitsFindOptions
 from rigwright.features.limits_find.points import NAMES, Sweep, SweepPlan
 from rigwright.fleet import pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Inventory
 from rigwright.report.labels import as_is
 
@@ -66,33 +66,33 @@ class _Find(Struct):
         source = self.options.wheels or self.variables.desired.p2p_wheels or "fetch"
         self.options = dataclasses.replace(self.options, wheels="" if source == "none" else source)
 
-    def act(self, jobs: list[HostJob], text: Any) -> None:
+    def act(self, runs: list[HostRun], text: Any) -> None:
         """Plans, asks for consent, measures, shows the points, and writes the chosen limits."""
-        (job,) = jobs
-        pool.run_hosts(jobs, self._plan, activity="planning")
+        (run,) = runs
+        pool.run_hosts(runs, self._plan, activity="planning")
         planned = self.planned
-        if job.report.error is not None or planned is None:
+        if run.report.error is not None or planned is None:
             return
-        table.announce(text.console, job.host.name, planned)
+        table.announce(text.console, run.host.name, planned)
         runner.consent(self.options.yes, "Load the GPUs and measure?")
-        pool.run_hosts(jobs, partial(self._measure, planned=planned), activity="measuring")
-        sweep = job.report.get(Sweep)
-        if job.report.error is not None or sweep is None:
+        pool.run_hosts(runs, partial(self._measure, planned=planned), activity="measuring")
+        sweep = run.report.get(Sweep)
+        if run.report.error is not None or sweep is None:
             return
         table.show(text.console, sweep)
         choice = self._choice(sweep, text)
         if choice != "none":
-            self._write(job, planned, sweep, choice, text)
+            self._write(run, planned, sweep, choice, text)
 
-    def _plan(self, job: HostJob) -> Iterator[HostResult]:
+    def _plan(self, run: HostRun) -> Iterator[HostResult]:
         assert self.variables is not None
-        self.planned = limits_sweep.plan(job.run, self.variables, self.options)
-        yield FactsResult({system.simulated.name: job.run.value(system.simulated)})
+        self.planned = limits_sweep.plan(run, self.variables, self.options)
+        yield FactsResult({system.simulated.name: run.value(system.simulated)})
         yield self.planned.sweep
 
-    def _measure(self, job: HostJob, planned: SweepPlan) -> Iterator[Sweep]:
-        job.tell(ActivityStarted(job.host.name, "measuring"))
-        yield limits_sweep.measure(job.run, planned, self.options.wheels)
+    def _measure(self, run: HostRun, planned: SweepPlan) -> Iterator[Sweep]:
+        run.tell(ActivityStarted(run.host.name, "measuring"))
+        yield limits_sweep.measure(run, planned, self.options.wheels)
 
     def _choice(self, sweep: Sweep, text: Any) -> str:
         """A name of a point, or none: the value of --choose, or an answer. Raises HostError without such a point."""
@@ -112,7 +112,7 @@ class _Find(Struct):
                     return answer
                 print(f"'{answer}' is not in the list")
 
-    def _write(self, job: HostJob, planned: SweepPlan, sweep: Sweep, choice: str, text: Any) -> None:
+    def _write(self, run: HostRun, planned: SweepPlan, sweep: Sweep, choice: str, text: Any) -> None:
         """Writes the chosen limits into the inventory, with --write or a yes, and shows the command that sets them."""
         assert self.variables is not None
         host = self.variables.host
@@ -122,12 +122,12 @@ class _Find(Struct):
         value = limit_points.limits_with(now, planned.groups, point.limits, planned.all_gpus)
         path = inventory_path(self.options.inventory)
         line = inventory_line.of(host, path if path.is_dir() else path.parent, "limits", value)
-        job.merge(replace(sweep, chosen=choice, write=line.text, write_to=line.place))
+        run.merge(replace(sweep, chosen=choice, write=line.text, write_to=line.place))
         flag = f" --inventory {shlex.quote(str(self.options.inventory))}" if self.options.inventory else ""
-        command = f"{program_name()} limits --host {job.host.name}{flag}"
+        command = f"{program_name()} limits --host {run.host.name}{flag}"
         if dict(value) == dict(now):
             message = f"the inventory says so already; in force with: {as_is(command)}"
-            text.line(f"[bold]{as_is(job.host.name)}[/]: {message}")
+            text.line(f"[bold]{as_is(run.host.name)}[/]: {message}")
             return
         proof = partial(read_inventory, self.options.inventory, self.options.vault_password_file)
         written = inventory_line.settle(line, self.options.write, proof, text, "To have it, write this into")

@@ -15,6 +15,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.host_result import HostResult
 from rigwright.core.typed_json import typed
 from rigwright.engine.events import ActivityStarted
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.facts import Fact, driver, network, system
 from rigwright.facts.gpu import gpus as gpu
@@ -27,61 +28,60 @@ from rigwright.features.nodes.training_facts import NodeTraining
 from rigwright.features.nodes.variables import Nodes
 from rigwright.features.training_smoke.run import SmokeOptions
 from rigwright.fleet import pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 
 
-def _interpreter(job: HostJob, options: SmokeOptions) -> tuple[str, str]:
+def _interpreter(run: HostRun, options: SmokeOptions) -> tuple[str, str]:
     """The Python interpreter that trains on the host, "" if it has none, and its user, "" for the user who logs in."""
-    training = None if options.python else job.bound.desired.of_features.get("training")
+    training = None if options.python else run.bound.desired.of_features.get("training")
     return (f"{training.path}/bin/python", training.owner) if training else (options.python, "")
 
 
-def _torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
-    python, user = _interpreter(job, options)
+def _torch_fact(run: HostRun, options: SmokeOptions) -> Fact[Torch] | None:
+    python, user = _interpreter(run, options)
     return facts.torch(python, user) if python else None
 
 
-def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[HostResult]:
+def look(run: HostRun, options: SmokeOptions, links_only: bool) -> Iterator[HostResult]:
     """Reads the network of a node, and without `links_only` its GPUs and its torch. Raises HostError if it cannot train
     now."""
     from rigwright.features.training_smoke import run as engine
 
-    torch = None if links_only else _torch_fact(job, options)
+    torch = None if links_only else _torch_fact(run, options)
     if not links_only:
-        engine.refuse(job.run, options, job.bound.desired.of_features.get("training"))
+        engine.refuse(run, options, run.bound.desired.of_features.get("training"))
     wanted = (system.simulated, network.network, network.hcas, network.firewalls, driver.loaded_version)
     of_gpus: tuple[Fact[Any], ...] = () if links_only else (gpu.gpus, *((torch,) if torch else ()))
-    job.run.read_unknown((*wanted, *of_gpus))
+    run.read_unknown((*wanted, *of_gpus))
     needed: tuple[Fact[Any], ...] = (network.network, network.hcas, driver.loaded_version, *of_gpus)
     for fact in needed:
-        job.run.value(fact)  # raises HostError
-    known = job.run.store.known
+        run.value(fact)  # raises HostError
+    known = run.store.known
     yield FactsResult({fact.name: known[fact] for fact in (*wanted, *of_gpus) if fact in known})
 
 
-def traits(job: HostJob, options: SmokeOptions, links_only: bool) -> dict[str, str]:
+def traits(run: HostRun, options: SmokeOptions, links_only: bool) -> dict[str, str]:
     """The versions and GPUs that must be equal on all nodes of a training, by their names."""
-    store = job.run.store
+    store = run.store
     by_name = {"driver": store(driver.loaded_version)}
     if links_only:
         return by_name
     names = [one.name for one in store(gpu.gpus)]
     by_name["GPUs"] = " and ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
-    if fact := _torch_fact(job, options):
+    if fact := _torch_fact(run, options):
         torch = store(fact)
         by_name.update({"torch": torch.torch, "CUDA of torch": torch.cuda, "NCCL of torch": torch.nccl})
     return by_name
 
 
-def choose_nodes(jobs: Sequence[HostJob]) -> tuple[Node, ...]:
+def choose_nodes(runs: Sequence[HostRun]) -> tuple[Node, ...]:
     """The nodes with their interfaces and adapters. Raises HostError."""
     networks = []
-    for job in jobs:
-        store, wanted = job.run.store, job.bound.desired.of_features.get("nodes") or Nodes()
-        origin = job.host.origin("nodes") if job.bound.desired.of_features.get("nodes") else ""
+    for run in runs:
+        store, wanted = run.store, run.bound.desired.of_features.get("nodes") or Nodes()
+        origin = run.host.origin("nodes") if run.bound.desired.of_features.get("nodes") else ""
         has = store(network.network), store(network.hcas)
-        networks.append(NodeNetwork(job.host.name, job.host.address, *has, wanted, origin))
+        networks.append(NodeNetwork(run.host.name, run.host.address, *has, wanted, origin))
     ports = {node.name: node.wanted.port for node in networks}
     if len(set(ports.values())) > 1:
         found = ", ".join(f"{name} {port}" for name, port in ports.items())
@@ -89,19 +89,19 @@ def choose_nodes(jobs: Sequence[HostJob]) -> tuple[Node, ...]:
         raise HostError("nodes.port", f"the nodes have different ports: {found}", "one port", fix)
     made = choice.choose(networks)
     return tuple(
-        replace(node, port=ports[node.name], firewalls=_firewalls(job)) for node, job in zip(made, jobs, strict=True)
+        replace(node, port=ports[node.name], firewalls=_firewalls(run)) for node, run in zip(made, runs, strict=True)
     )
 
 
-def _firewalls(job: HostJob) -> tuple[str, ...]:
-    found = job.run.store.known.get(network.firewalls)
+def _firewalls(run: HostRun) -> tuple[str, ...]:
+    found = run.store.known.get(network.firewalls)
     return found if isinstance(found, tuple) else ()
 
 
-def links(jobs: Sequence[HostJob], nodes: Sequence[Node]) -> tuple[Link, ...]:
+def links(runs: Sequence[HostRun], nodes: Sequence[Node]) -> tuple[Link, ...]:
     """Measures the links between all nodes in rounds of pairs that share no node. A host with an error is left out of
     later rounds."""
-    by_name, node_of = {job.host.name: job for job in jobs}, {node.name: node for node in nodes}
+    by_name, node_of = {run.host.name: run for run in runs}, {node.name: node for node in nodes}
     made: list[Link] = []
     all_rounds = choice.rounds([node.name for node in nodes])
     for number, pairs in enumerate(all_rounds, 1):
@@ -115,28 +115,28 @@ def links(jobs: Sequence[HostJob], nodes: Sequence[Node]) -> tuple[Link, ...]:
     return tuple(made)
 
 
-def _link(job: HostJob, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd]) -> Iterator[HostResult]:
-    ends[job.host.name] = node_links.measure(job.run, meetings[job.host.name])
+def _link(run: HostRun, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd]) -> Iterator[HostResult]:
+    ends[run.host.name] = node_links.measure(run, meetings[run.host.name])
     return iter(())
 
 
-def train(jobs: Sequence[HostJob], measured: NodesMeasured, options: SmokeOptions) -> NodesMeasured:
+def train(runs: Sequence[HostRun], measured: NodesMeasured, options: SmokeOptions) -> NodesMeasured:
     """Trains on all nodes; returns `measured` with the results, or with the reason if a link or a host failed."""
-    by_name = {job.host.name: job for job in jobs}
-    if wrong := [job.host.name for job in jobs if job.report.error is not None]:
+    by_name = {run.host.name: run for run in runs}
+    if wrong := [run.host.name for run in runs if run.report.error is not None]:
         return replace(measured, untrained=f"not trained: {host_ranges.folded(wrong)} failed before")
     if broken := [f"{link.a} - {link.b}" for link in measured.links if link.error]:
         return replace(measured, untrained=f"not trained: no connection {', '.join(broken[:4])}")
-    gpus = [len(by_name[node.name].run.store(gpu.gpus)) for node in measured.nodes]
+    gpus = [len(by_name[node.name].store(gpu.gpus)) for node in measured.nodes]
     where, found = Rendezvous(measured.nodes, gpus, secrets.token_hex(8)), dict[str, NodeTraining]()
-    pool.run_hosts(jobs, partial(_train, where=where, options=options, found=found), activity="training")
+    pool.run_hosts(runs, partial(_train, where=where, options=options, found=found), activity="training")
     return replace(measured, trainings=tuple(found.get(node.name) for node in measured.nodes))
 
 
 def _train(
-    job: HostJob, where: Rendezvous, options: SmokeOptions, found: dict[str, NodeTraining]
+    run: HostRun, where: Rendezvous, options: SmokeOptions, found: dict[str, NodeTraining]
 ) -> Iterator[HostResult]:
-    found[job.host.name] = node_training.train(job.run, where, options.seconds, *_interpreter(job, options))
+    found[run.host.name] = node_training.train(run, where, options.seconds, *_interpreter(run, options))
     return iter(())
 
 
@@ -152,16 +152,16 @@ def earlier_links(past: History, machine: int | None) -> tuple[DatedLink, ...]:
     return tuple(found)
 
 
-def judge(job: HostJob, measured: NodesMeasured, before: Mapping[str, tuple[DatedLink, ...]]) -> Iterator[HostResult]:
+def judge(run: HostRun, measured: NodesMeasured, before: Mapping[str, tuple[DatedLink, ...]]) -> Iterator[HostResult]:
     """Runs the checks of the playbook for one node; the figures of its links go to the history."""
     from rigwright.engine import verify
 
-    own = replace(measured, own=job.host.name, before=before.get(job.host.name, ()))
-    job.run.store.known[facts.links] = _figures(own)
+    own = replace(measured, own=run.host.name, before=before.get(run.host.name, ()))
+    run.store.known[facts.links] = _figures(own)
     yield own
-    job.tell(ActivityStarted(job.host.name, "checking"))
-    checks = verify.answerable(job.bound.checks, job.run, tested=False)
-    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks, {"nodes_measured": own}).findings()))
+    run.tell(ActivityStarted(run.host.name, "checking"))
+    checks = verify.answerable(run.bound.checks, run, tested=False)
+    yield CheckResult(ranked(verify.CheckEvaluation(run, checks, {"nodes_measured": own}).findings()))
 
 
 def _figures(measured: NodesMeasured) -> tuple[LinkFigures, ...]:

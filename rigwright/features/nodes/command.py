@@ -9,61 +9,61 @@ from rigwright.cli import fleet_check, runner
 from rigwright.core import host_ranges
 from rigwright.core.errors import HistoryError, HostError, UsageError
 from rigwright.core.numbers import count
+from rigwright.engine.host_run import HostRun
 from rigwright.features.nodes import action as nodes, run as choice
 from rigwright.features.nodes.facts import LEAST, MOST, DatedLink, NodesMeasured
 from rigwright.features.training_smoke.options import TrainSmokeOptions
 from rigwright.features.training_smoke.run import SmokeOptions
 from rigwright.fleet import pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.report.labels import as_is
 
 PLAYBOOK = "train-nodes"
 
 
-def act(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: SmokeOptions) -> None:
+def act(runs: list[HostRun], text: Any, options: TrainSmokeOptions, asked: SmokeOptions) -> None:
     """Measures the network between the nodes after a yes; shows a table and every finding. Raises HostError if nodes
     differ."""
-    if not LEAST <= len(jobs) <= MOST:
+    if not LEAST <= len(runs) <= MOST:
         fix = "--host with a group or a pattern"
-        raise UsageError("--nodes", count(len(jobs), "host"), f"{LEAST} to {MOST} hosts", fix)
-    if not _all_there(jobs, text):
+        raise UsageError("--nodes", count(len(runs), "host"), f"{LEAST} to {MOST} hosts", fix)
+    if not _all_there(runs, text):
         return
-    pool.run_hosts(jobs, partial(nodes.look, options=asked, links_only=options.links), activity="looking at the nodes")
-    if not _all_there(jobs, text):
+    pool.run_hosts(runs, partial(nodes.look, options=asked, links_only=options.links), activity="looking at the nodes")
+    if not _all_there(runs, text):
         return
-    found = {job.host.name: nodes.traits(job, asked, options.links) for job in jobs}
+    found = {run.host.name: nodes.traits(run, asked, options.links) for run in runs}
     if unlike := choice.differences(found):
         _unlike(unlike, options.unlike, text)
-    chosen = nodes.choose_nodes(jobs)
+    chosen = nodes.choose_nodes(runs)
     for node in chosen:
         text.line(
             f"[bold]{as_is(node.name)}[/]: {as_is(f'{node.interface} {node.address}: {node.why}. {node.hca_why}.')}", 4
         )
-    text.line(as_is(_will(len(jobs), None if options.links else asked.seconds)))
+    text.line(as_is(_will(len(runs), None if options.links else asked.seconds)))
     runner.consent(options.yes, "Measure the links between these nodes?" if options.links else "Train on these nodes?")
-    measured = NodesMeasured("", chosen, nodes.links(jobs, chosen))
+    measured = NodesMeasured("", chosen, nodes.links(runs, chosen))
     if not options.links:
-        measured = nodes.train(jobs, measured, asked)
-    able = [job for job in jobs if job.report.error is None]
+        measured = nodes.train(runs, measured, asked)
+    able = [run for run in runs if run.report.error is None]
     pool.run_hosts(able, partial(nodes.judge, measured=measured, before=_before(able, text)), activity="checking")
     from rigwright.features.nodes import table
 
-    for job in able:
-        if job.report.error is None:
-            runner.show_result(job.report, text, findings=True)
+    for run in able:
+        if run.report.error is None:
+            runner.show_result(run.report, text, findings=True)
     if measured.untrained:
         text.line(f"[bold red]{as_is(measured.untrained)}[/]")
     table.show(text.console, measured)
 
 
-def _all_there(jobs: list[HostJob], text: Any) -> bool:
+def _all_there(runs: list[HostRun], text: Any) -> bool:
     """Whether no host has an error; otherwise writes that nothing was started, and which hosts could train alone."""
-    away = [job.host.name for job in jobs if job.report.error is not None]
+    away = [run.host.name for run in runs if run.report.error is not None]
     if not away:
         return True
-    pool.leave_out(jobs)
-    others = [job.host.name for job in jobs if job.report.error is None]
+    pool.leave_out(runs)
+    others = [run.host.name for run in runs if run.report.error is None]
     without = f"; the others alone: --host {','.join(others)}" if len(others) >= LEAST and len(others) <= 8 else ""
     names = as_is(host_ranges.folded(away))
     text.line(f"[bold red]nothing was started[/]: {names} cannot take part{as_is(without)}", 4)
@@ -90,11 +90,11 @@ def _will(number: int, seconds: float | None) -> str:
     return f"{measures} Then NCCL sums over all GPUs, and a small model trains for {seconds:g} s, on each node alone and on all together."
 
 
-def _before(jobs: list[HostJob], text: Any) -> dict[str, tuple[DatedLink, ...]]:
+def _before(runs: list[HostRun], text: Any) -> dict[str, tuple[DatedLink, ...]]:
     """By host the figures of earlier measurements; {} and a warning if the history cannot be read."""
     try:
         with History.open() as past:
-            machines = fleet_check.machines_of(past, jobs)
+            machines = fleet_check.machines_of(past, runs)
             return {name: nodes.earlier_links(past, machine) for name, machine in machines.items()}
     except HistoryError as error:
         text.warn(f"nothing is known of earlier measurements: {error}")

@@ -22,7 +22,6 @@ from rigwright.features.power import watch_table as table
 from rigwright.features.power.options import PowerWatchOptions
 from rigwright.features.recorder import checks as words, facts, recorder
 from rigwright.features.recorder.facts import Lines, Recording
-from rigwright.fleet.host_job import HostJob
 from rigwright.report import output_files
 
 EVERY_S = 1.0
@@ -71,10 +70,10 @@ class _Watch(Struct):
             raise UsageError("--host", f"{len(bound)} hosts: {names}", "one host", f"--host {bound[0].host.name}")
         self.slots = host_variables.of_host(bound[0].host, inventory.rigs).desired.slots or {}
 
-    def act(self, jobs: Sequence[HostJob], text: Any) -> None:
+    def act(self, runs: Sequence[HostRun], text: Any) -> None:
         """Watches the host, writes the page, and the table of the peaks. Raises the error that ended the watch."""
-        (job,) = jobs
-        if job.report.error is not None:
+        (run,) = runs
+        if run.report.error is not None:
             return
         stop = threading.Event()
 
@@ -84,7 +83,7 @@ class _Watch(Struct):
             stop.set()
 
         with interruption.handled(end):
-            recording = self._recording(job.run, text, stop)
+            recording = self._recording(run, text, stop)
         if recording is None:
             return
         if not text.console.is_terminal:
@@ -93,9 +92,9 @@ class _Watch(Struct):
         if self.html:
             from rigwright.features.power import page as power_page
 
-            simulated = job.run.store.known.get(system.simulated)
+            simulated = run.store.known.get(system.simulated)
             page = power_page.page(
-                job.host.name, recording, self.slots, simulated if isinstance(simulated, str) else ""
+                run.host.name, recording, self.slots, simulated if isinstance(simulated, str) else ""
             )
             try:
                 Path(self.html).write_text(page, encoding="utf-8")

@@ -9,26 +9,26 @@ from typing import Any
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import count
 from rigwright.engine import lease, run_record
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import FactsResult
 from rigwright.facts import run_record as records
 from rigwright.facts.plain import plain
 from rigwright.facts.run_record import LISTS, Run
-from rigwright.fleet.host_job import HostJob
 
 STANDING = "run_record.standing"
 """How many of the files that these runs wrote stand as they wrote them, and how many do not."""
 
 
-def examine(job: HostJob) -> Iterator[FactsResult]:
+def examine(run: HostRun) -> Iterator[FactsResult]:
     """Reads the runs, and how many of the files of those under another machine-id stand as they left them.
 
     Raises HostError where none does: the system was installed anew, and the records say nothing about it.
     """
-    runs = job.run.value(records.runs)
-    strange = [run for run in runs if run.sound and not run.here]
+    past = run.value(records.runs)
+    strange = [record for record in past if record.sound and not record.here]
     standing = (0, 0)
     if strange:
-        files = [file for file in job.run.value(records.written(strange[0].number)).files if file.path not in LISTS]
+        files = [file for file in run.value(records.written(strange[0].number)).files if file.path not in LISTS]
         as_left = sum(file.ours and file.now.kind != "absent" for file in files)
         standing = (as_left, sum(not file.ours for file in files))
         if not as_left and standing[1]:
@@ -36,8 +36,8 @@ def examine(job: HostJob) -> Iterator[FactsResult]:
             expected = "the disk that they changed; on a system that was installed anew"
             expected += " there is nothing of them to take back"
             fix = "leave the records where they are: the next provision records what is here now"
-            raise HostError(job.host.name, found, expected, fix)
-    yield FactsResult({records.runs.name: plain(runs), STANDING: list(standing)})
+            raise HostError(run.host.name, found, expected, fix)
+    yield FactsResult({records.runs.name: plain(past), STANDING: list(standing)})
 
 
 def strangers(facts: Mapping[str, Any]) -> list[Run]:
@@ -58,16 +58,16 @@ def in_words(facts: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def adopt(job: HostJob) -> Iterator[FactsResult]:
+def adopt(run: HostRun) -> Iterator[FactsResult]:
     """Records on the host that these runs changed this installation, under its lease. Raises HostError when another run
     has that."""
-    options, transport = job.run.options, job.run.transport
-    held = lease.take(transport, job.host.name, options.run_id, options.earlier_runs)
+    options, transport = run.options, run.transport
+    held = lease.take(transport, run.host.name, options.run_id, options.earlier_runs)
     try:
-        result = transport.run([run_record.adoption([run.run for run in strangers(job.report.facts)])])[0]
+        result = transport.run([run_record.adoption([record.run for record in strangers(run.report.facts)])])[0]
     finally:
         held.release()
     if result.code != 0:
         found = f"that they are of this disk cannot be recorded: {result.error_text or 'no answer'}"
-        raise HostError(job.host.name, found, "room in /var/lib/rigwright/runs")
-    yield FactsResult(job.report.facts)
+        raise HostError(run.host.name, found, "room in /var/lib/rigwright/runs")
+    yield FactsResult(run.report.facts)

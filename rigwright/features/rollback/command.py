@@ -15,6 +15,7 @@ from rigwright.core.host_result import HostResult
 from rigwright.core.numbers import count
 from rigwright.core.process.program_name import program_name
 from rigwright.engine import run_record as recorder
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import FactsResult, PlanResult
 from rigwright.facts import past_runs, run_record
 from rigwright.facts.plain import plain
@@ -22,7 +23,6 @@ from rigwright.facts.run_record import Run
 from rigwright.features.rollback import adoption
 from rigwright.features.rollback.options import RollbackOptions
 from rigwright.fleet import actions, pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is
 
 
@@ -47,65 +47,65 @@ def rollback(options: RollbackOptions) -> int:
     return runner.run(options, lambda _run_id: command)
 
 
-def _rollback(jobs: list[HostJob], text: Any, options: RollbackOptions, inventory: str) -> None:
+def _rollback(runs: list[HostRun], text: Any, options: RollbackOptions, inventory: str) -> None:
     from rigwright.engine.rollback import with_aim
 
-    for job in jobs:
-        job.bound = with_aim(job.bound, options.to)
+    for run in runs:
+        run.bound = with_aim(run.bound, options.to)
     nothing = partial(_nothing, to=options.to, inventory=inventory)
     plan = partial(_plan, to=options.to, inventory=inventory)
     words = {"question": "Go back?", "activity": "going back"}
-    take_back(jobs, text, **words, nothing=nothing, yes=options.yes, plan=plan)
+    take_back(runs, text, **words, nothing=nothing, yes=options.yes, plan=plan)
     if not options.tag_names:
-        ended = [job for job in jobs if job.report.error is None and job.report.status == "ok"]
+        ended = [run for run in runs if run.report.error is None and run.report.status == "ok"]
         pool.run_hosts(ended, partial(_end, to=options.to), activity="recording")
 
 
-def _end(job: HostJob, to: str) -> Iterator[HostResult]:
+def _end(run: HostRun, to: str) -> Iterator[HostResult]:
     """Records that a rollback ended which was cut after its last change: nothing is left to take back."""
-    for last in _runs(job)[-1:]:
+    for last in _runs(run)[-1:]:
         if _aims(last, to) and not last.done:
-            job.run.transport.run([recorder.done(last.run)])
+            run.transport.run([recorder.done(last.run)])
     yield from ()
 
 
-def _runs(job: HostJob) -> tuple[Run, ...]:
-    return run_record.from_plain(job.report.facts[run_record.runs.name])
+def _runs(run: HostRun) -> tuple[Run, ...]:
+    return run_record.from_plain(run.report.facts[run_record.runs.name])
 
 
-def _plan(job: HostJob, to: str, inventory: str) -> Iterator[HostResult]:
+def _plan(run: HostRun, to: str, inventory: str) -> Iterator[HostResult]:
     """Plans the way back.
 
     Raises ConsentError where the last run is a rollback that ended and the host is not as before its aim, unless `to`
     is given: the same command again takes nothing back that somebody else did.
     """
-    runs = job.run.value(run_record.runs)
-    yield FactsResult({run_record.runs.name: plain(runs)})
+    past = run.value(run_record.runs)
+    yield FactsResult({run_record.runs.name: plain(past)})
     result = PlanResult(())
-    for stage in actions.plan_or_fail(job):
+    for stage in actions.plan_or_fail(run):
         yield stage
         result = stage if isinstance(stage, PlanResult) else result
-    if to or not result.pending or not any(run.to and run.done for run in runs[-1:]):
+    if to or not result.pending or not any(record.to and record.done for record in past[-1:]):
         return
     changes = [change for step in result.steps for change in step.changes]
     differs = [f"{change.subject}: {change.before or 'nothing'}, not {change.after or 'nothing'}" for change in changes]
     differs += [f"{step.step.name}: {step.reason}" for step in result.steps if step.status == "unknown"]
     more = f"; and {len(differs) - 6} more" if len(differs) > 6 else ""
-    rollback = past_runs.beginning(runs, runs[-1])
+    rollback = past_runs.beginning(past, past[-1])
     found = f"it went back before run {rollback.to} already (rollback {rollback.run} of {past_runs.at(rollback)})"
     found += f"; changed since, or left out by --tags: {'; '.join(differs[:6])}{more}"
-    fix = f"{_typed(job, inventory)} --to {rollback.to} changes that too; {_onward(job, rollback, inventory)}"
-    raise ConsentError(job.host.name, found, "a host as that rollback left it", fix)
+    fix = f"{_typed(run, inventory)} --to {rollback.to} changes that too; {_onward(run, rollback, inventory)}"
+    raise ConsentError(run.host.name, found, "a host as that rollback left it", fix)
 
 
-def _nothing(job: HostJob, to: str, inventory: str) -> str:
+def _nothing(run: HostRun, to: str, inventory: str) -> str:
     """What is said of a host on which nothing is left to take back."""
-    runs = _runs(job)
-    if not runs or not _aims(runs[-1], to):
+    past = _runs(run)
+    if not past or not _aims(past[-1], to):
         return "nothing to take back"
-    last = past_runs.beginning(runs, runs[-1])
+    last = past_runs.beginning(past, past[-1])
     when = f"rollback of {past_runs.at(last)}"
-    return as_is(f"it is as before run {last.to} already ({when}); {_onward(job, last, inventory)}")
+    return as_is(f"it is as before run {last.to} already ({when}); {_onward(run, last, inventory)}")
 
 
 def _aims(last: Run, to: str) -> bool:
@@ -113,32 +113,32 @@ def _aims(last: Run, to: str) -> bool:
     return bool(last.to) and last.to.startswith(to)
 
 
-def _onward(job: HostJob, rollback: Run, inventory: str) -> str:
-    typed = _typed(job, inventory)
+def _onward(run: HostRun, rollback: Run, inventory: str) -> str:
+    typed = _typed(run, inventory)
     back = f"to bring back what that rollback took away: {typed} --to {rollback.run}"
     return f"{back}; to go further back: {typed} --list"
 
 
-def _typed(job: HostJob, inventory: str) -> str:
-    return f"{program_name()} rollback --host {shlex.quote(job.host.name)}{inventory}"
+def _typed(run: HostRun, inventory: str) -> str:
+    return f"{program_name()} rollback --host {shlex.quote(run.host.name)}{inventory}"
 
 
-def _read(job: HostJob) -> Iterator[FactsResult]:
-    yield FactsResult({run_record.runs.name: plain(job.run.value(run_record.runs))})
+def _read(run: HostRun) -> Iterator[FactsResult]:
+    yield FactsResult({run_record.runs.name: plain(run.value(run_record.runs))})
 
 
-def _list(jobs: list[HostJob], text: Any) -> None:
+def _list(runs: list[HostRun], text: Any) -> None:
     """The runs that each host remembers, the last one first, and where they left it."""
-    pool.run_hosts(jobs, _read, activity="reading")
-    for job in jobs:
-        if job.report.error is not None:
+    pool.run_hosts(runs, _read, activity="reading")
+    for run in runs:
+        if run.report.error is not None:
             continue
-        runs = _runs(job)
-        text.line(f"[bold]{as_is(job.host.name)}[/]: {count(len(runs), 'run')} to go back before")
-        in_force = past_runs.in_force(runs)
-        for run in reversed(runs):
-            text.plain(f"  {run.run}  {past_runs.at(run)}{_description(run, runs, run.run in in_force)}")
-        text.plain(f"  now: {past_runs.standing(runs)}")
+        past = _runs(run)
+        text.line(f"[bold]{as_is(run.host.name)}[/]: {count(len(past), 'run')} to go back before")
+        in_force = past_runs.in_force(past)
+        for record in reversed(past):
+            text.plain(f"  {record.run}  {past_runs.at(record)}{_description(record, past, record.run in in_force)}")
+        text.plain(f"  now: {past_runs.standing(past)}")
 
 
 def _description(run: Run, runs: Sequence[Run], in_force: bool) -> str:
@@ -156,18 +156,18 @@ def _description(run: Run, runs: Sequence[Run], in_force: bool) -> str:
     return "".join(f", {words}" for words, true in parts if true)
 
 
-def _adopt(jobs: list[HostJob], text: Any, yes: bool, inventory: str) -> None:
+def _adopt(runs: list[HostRun], text: Any, yes: bool, inventory: str) -> None:
     """Records that the runs under another machine-id are of this disk, after a yes."""
-    pool.run_hosts(jobs, adoption.examine, activity="reading")
-    alive = [job for job in jobs if job.report.error is None]
-    for job in alive:
-        for line in adoption.in_words(job.report.facts):
-            text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(line)}")
-    strange = [job for job in alive if adoption.strangers(job.report.facts)]
+    pool.run_hosts(runs, adoption.examine, activity="reading")
+    alive = [run for run in runs if run.report.error is None]
+    for run in alive:
+        for line in adoption.in_words(run.report.facts):
+            text.line(f"[bold]{as_is(run.host.name)}[/]: {as_is(line)}")
+    strange = [run for run in alive if adoption.strangers(run.report.facts)]
     if not strange:
         return
     runner.consent(yes, "Was this disk changed by these runs?")
     pool.run_hosts(strange, adoption.adopt, activity="adopting")
-    for job in strange:
-        if job.report.error is None:
-            text.line(f"[bold]{as_is(job.host.name)}[/]: they count now; {as_is(_typed(job, inventory))} goes back")
+    for run in strange:
+        if run.report.error is None:
+            text.line(f"[bold]{as_is(run.host.name)}[/]: they count now; {as_is(_typed(run, inventory))} goes back")

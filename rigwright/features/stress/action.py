@@ -7,24 +7,24 @@ from collections.abc import Iterator, Mapping
 from rigwright.checks import ranked
 from rigwright.core.host_result import HostResult
 from rigwright.engine.events import ActivityStarted
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.facts import system
 from rigwright.facts.gpu.figures import CONDITIONS
 from rigwright.features.stress.measured_before import Figures
-from rigwright.fleet.host_job import HostJob
 
 
-def look(job: HostJob) -> Iterator[HostResult]:
+def look(run: HostRun) -> Iterator[HostResult]:
     """Reads the driver, kernel, firmware and GPUs. Raises HostError while processes use the GPUs, and with MIG on."""
     from rigwright.features.stress import run as stress
 
-    stress.refuse_busy(job.run)
-    job.run.read_unknown(CONDITIONS)
-    known = job.run.store.known
+    stress.refuse_busy(run)
+    run.read_unknown(CONDITIONS)
+    known = run.store.known
     yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *CONDITIONS) if fact in known})
 
 
-def stress_host(job: HostJob, seconds: float, wheels: str, before: Mapping[str, Figures]) -> Iterator[HostResult]:
+def stress_host(run: HostRun, seconds: float, wheels: str, before: Mapping[str, Figures]) -> Iterator[HostResult]:
     """Runs the stress, then the checks of the playbook. `before`: by host the figures of earlier stresses.
 
     Raises HostError, Unreachable.
@@ -33,11 +33,11 @@ def stress_host(job: HostJob, seconds: float, wheels: str, before: Mapping[str, 
     from rigwright.features.stress import run as stress
     from rigwright.fleet import actions
 
-    job.tell(ActivityStarted(job.host.name, "loading the GPUs"))
-    job.run.store.forget()
-    source = actions.source_of_wheels(job, wheels or "inventory")
-    yield stress.load_gpus(job.run, seconds, "" if source == "none" else source)
-    job.tell(ActivityStarted(job.host.name, "checking"))
-    checks = verify.answerable(job.bound.checks, job.run, tested=False)
-    remembered = {"figures_before": before.get(job.host.name, {})}
-    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks, remembered).findings()))
+    run.tell(ActivityStarted(run.host.name, "loading the GPUs"))
+    run.store.forget()
+    source = actions.source_of_wheels(run, wheels or "inventory")
+    yield stress.load_gpus(run, seconds, "" if source == "none" else source)
+    run.tell(ActivityStarted(run.host.name, "checking"))
+    checks = verify.answerable(run.bound.checks, run, tested=False)
+    remembered = {"figures_before": before.get(run.host.name, {})}
+    yield CheckResult(ranked(verify.CheckEvaluation(run, checks, remembered).findings()))

@@ -8,11 +8,11 @@ from typing import Any
 from rigwright.cli import runner
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
+from rigwright.engine.host_run import HostRun
 from rigwright.features.stress import action, earlier_figures, table
 from rigwright.features.stress.facts import Stress
 from rigwright.features.stress.options import StressOptions
 from rigwright.fleet import pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is
 
 
@@ -29,29 +29,29 @@ def stress(options: StressOptions) -> int:
     return runner.run(options, prepare)
 
 
-def _stress(jobs: list[HostJob], text: Any, options: StressOptions) -> None:
-    pool.run_hosts(jobs, action.look, activity="looking at the GPUs")
-    able = [job for job in jobs if job.report.error is None]
+def _stress(runs: list[HostRun], text: Any, options: StressOptions) -> None:
+    pool.run_hosts(runs, action.look, activity="looking at the GPUs")
+    able = [run for run in runs if run.report.error is None]
     if not able:
         return
-    for job in able:
-        text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(_announcement(job, 60 * options.minutes))}")
+    for run in able:
+        text.line(f"[bold]{as_is(run.host.name)}[/]: {as_is(_announcement(run, 60 * options.minutes))}")
     runner.consent(options.yes, "Load these GPUs with all that they can do?")
     before = earlier_figures.read(able, text)
     act = partial(action.stress_host, seconds=60 * options.minutes, wheels=options.wheels, before=before)
     pool.run_hosts(able, act, activity="loading the GPUs")
-    for job in able:
-        measured = job.report.get(Stress)
+    for run in able:
+        measured = run.report.get(Stress)
         if measured is None:
             continue
-        if job.report.error is None:
-            runner.show_result(job.report, text, options.findings)
-        table.show(text.console, measured, job.bound.desired.slots)
-        table.show_other_settings(text.console, job.report.findings)
+        if run.report.error is None:
+            runner.show_result(run.report, text, options.findings)
+        table.show(text.console, measured, run.bound.desired.slots)
+        table.show_other_settings(text.console, run.report.findings)
 
 
-def _announcement(job: HostJob, seconds: float) -> str:
-    cards = job.report.facts.get("gpu.gpus")
+def _announcement(run: HostRun, seconds: float) -> str:
+    cards = run.report.facts.get("gpu.gpus")
     number = count(len(cards), "GPU") if isinstance(cards, tuple) else "the GPUs"
     duration = f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
     return (

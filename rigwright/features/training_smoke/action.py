@@ -8,13 +8,13 @@ from rigwright.checks import ranked
 from rigwright.core.host_result import HostResult
 from rigwright.core.typed_json import typed
 from rigwright.engine.events import ActivityStarted
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.facts import system
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.features.training_smoke import facts as training_smoke
 from rigwright.features.training_smoke.facts import DatedFigures, SmokeFigures
 from rigwright.features.training_smoke.run import SmokeOptions
-from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 
 
@@ -30,29 +30,29 @@ def earlier_speeds(past: History, machine: int | None) -> tuple[DatedFigures, ..
     return tuple(found)
 
 
-def look(job: HostJob, options: SmokeOptions) -> Iterator[HostResult]:
+def look(run: HostRun, options: SmokeOptions) -> Iterator[HostResult]:
     """Reads what is in force. Raises HostError where the host may not or cannot train now."""
     from rigwright.features.training_smoke import run as engine
 
-    engine.refuse(job.run, options, job.bound.desired.of_features.get("training"))
+    engine.refuse(run, options, run.bound.desired.of_features.get("training"))
     wanted = (system.simulated, gpu.gpus)
-    job.run.read_unknown(wanted)
-    known = job.run.store.known
+    run.read_unknown(wanted)
+    known = run.store.known
     yield FactsResult({fact.name: known[fact] for fact in wanted if fact in known})
 
 
 def smoke_host(
-    job: HostJob, options: SmokeOptions, before: Mapping[str, tuple[DatedFigures, ...]]
+    run: HostRun, options: SmokeOptions, before: Mapping[str, tuple[DatedFigures, ...]]
 ) -> Iterator[HostResult]:
     """Trains, then runs the checks of the playbook. `before`: by host the speeds of earlier trainings. Raises
     HostError, Unreachable."""
     from rigwright.engine import verify
     from rigwright.features.training_smoke import run as engine
 
-    job.tell(ActivityStarted(job.host.name, "training"))
-    job.run.store.forget()
-    yield engine.trained(job.run, options, job.bound.desired.of_features.get("training"))
-    job.tell(ActivityStarted(job.host.name, "checking"))
-    checks = verify.answerable(job.bound.checks, job.run, tested=False)
-    remembered = {"smoke_before": before.get(job.host.name, ())}
-    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks, remembered).findings()))
+    run.tell(ActivityStarted(run.host.name, "training"))
+    run.store.forget()
+    yield engine.trained(run, options, run.bound.desired.of_features.get("training"))
+    run.tell(ActivityStarted(run.host.name, "checking"))
+    checks = verify.answerable(run.bound.checks, run, tested=False)
+    remembered = {"smoke_before": before.get(run.host.name, ())}
+    yield CheckResult(ranked(verify.CheckEvaluation(run, checks, remembered).findings()))

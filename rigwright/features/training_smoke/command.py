@@ -9,12 +9,12 @@ from rigwright.cli import fleet_check, runner
 from rigwright.core import features
 from rigwright.core.errors import HistoryError, UsageError
 from rigwright.core.numbers import count
+from rigwright.engine.host_run import HostRun
 from rigwright.features.training_smoke import action as smoked
 from rigwright.features.training_smoke.facts import DatedFigures, Smoke
 from rigwright.features.training_smoke.options import TrainSmokeOptions
 from rigwright.features.training_smoke.run import SmokeOptions
 from rigwright.fleet import pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.report.labels import as_is
 
@@ -42,29 +42,29 @@ def train_smoke(options: TrainSmokeOptions) -> int:
     return runner.run(options, prepare)
 
 
-def _train(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: SmokeOptions) -> None:
-    pool.run_hosts(jobs, partial(smoked.look, options=asked), activity="looking at the GPUs")
-    able = [job for job in jobs if job.report.error is None]
+def _train(runs: list[HostRun], text: Any, options: TrainSmokeOptions, asked: SmokeOptions) -> None:
+    pool.run_hosts(runs, partial(smoked.look, options=asked), activity="looking at the GPUs")
+    able = [run for run in runs if run.report.error is None]
     if not able:
         return
-    for job in able:
-        cards = job.report.facts.get("gpu.gpus")
+    for run in able:
+        cards = run.report.facts.get("gpu.gpus")
         number = count(len(cards), "GPU") if isinstance(cards, tuple) else "the GPUs"
         words = f"trains a small model on {number} for about {asked.seconds:g} s"
         words += ", first on one, then on more and more together."
-        text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(words)}")
+        text.line(f"[bold]{as_is(run.host.name)}[/]: {as_is(words)}")
     runner.consent(options.yes, "Train on these GPUs?")
     pool.run_hosts(able, partial(smoked.smoke_host, options=asked, before=_before(able, text)), activity="training")
-    for job in able:
-        if job.report.get(Smoke) is not None and job.report.error is None:
-            runner.show_result(job.report, text, findings=True)
+    for run in able:
+        if run.report.get(Smoke) is not None and run.report.error is None:
+            runner.show_result(run.report, text, findings=True)
 
 
-def _before(jobs: list[HostJob], text: Any) -> dict[str, tuple[DatedFigures, ...]]:
+def _before(runs: list[HostRun], text: Any) -> dict[str, tuple[DatedFigures, ...]]:
     """By host the speeds of earlier trainings; {} and a warning where the history cannot be read."""
     try:
         with History.open() as past:
-            machines = fleet_check.machines_of(past, jobs)
+            machines = fleet_check.machines_of(past, runs)
             return {name: smoked.earlier_speeds(past, machine) for name, machine in machines.items()}
     except HistoryError as error:
         text.warn(f"nothing is known of earlier trainings: {error}")

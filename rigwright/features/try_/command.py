@@ -20,6 +20,7 @@ from rigwright.core.process.program_name import program_name
 from rigwright.core.typed_json import typed
 from rigwright.core.yaml_source import Mapping as YamlMapping, loads, only_keys
 from rigwright.engine import host_variables, playbook, rollback
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.engine.report import HostReport
 from rigwright.facts import past_runs, run_record
@@ -29,7 +30,6 @@ from rigwright.features.try_.attempt import Attempt, Measurement
 from rigwright.features.try_.measurement import MeasurementOptions
 from rigwright.features.try_.options import TryOptions
 from rigwright.fleet import actions, pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Inventory
 from rigwright.report.labels import as_is
 
@@ -139,59 +139,59 @@ class _Try(Struct):
         """The change in words: `driver: 580`."""
         return inventory_line.in_words(self.variable, self.value) if self.variable else ""
 
-    def act(self, jobs: list[HostJob], text: Any) -> None:
+    def act(self, runs: list[HostRun], text: Any) -> None:
         """Measures; with a change plans it, asks, makes it, measures again, and keeps it or goes back."""
-        (job,) = jobs
+        (run,) = runs
         if self.changed is None:
-            self._measure_only(jobs, text)
+            self._measure_only(runs, text)
             return
         assert self.as_is is not None
-        pool.run_hosts(jobs, attempts.read_runs, activity="reading")
-        if job.report.error is not None:
+        pool.run_hosts(runs, attempts.read_runs, activity="reading")
+        if run.report.error is not None:
             return
-        cut = past_runs.cut_try(job.run.value(run_record.runs))
+        cut = past_runs.cut_try(run.value(run_record.runs))
         if cut is not None:
-            self._take_back(job, cut, text)
+            self._take_back(run, cut, text)
             return
-        pool.run_hosts(jobs, attempts.plan_unchanged, activity="planning")
-        job.bound = self.changed
-        pool.run_hosts(jobs, actions.plan_or_fail, activity="planning")
-        if job.report.error is not None:
+        pool.run_hosts(runs, attempts.plan_unchanged, activity="planning")
+        run.bound = self.changed
+        pool.run_hosts(runs, actions.plan_or_fail, activity="planning")
+        if run.report.error is not None:
             return
-        text.plans([job.report])
-        if job.report.status != "pending":
-            text.line(f"[bold]{as_is(job.host.name)}[/]: it is so already: {as_is(self.change)}")
+        text.plans([run.report])
+        if run.report.status != "pending":
+            text.line(f"[bold]{as_is(run.host.name)}[/]: it is so already: {as_is(self.change)}")
             return
         text.plain(self._announced())
         runner.consent(self.options.yes, "Measure, make these changes, and measure again?")
-        job.bound = self.as_is
-        self._measure(jobs, with_checks=True)
-        job.bound = self.changed
+        run.bound = self.as_is
+        self._measure(runs, with_checks=True)
+        run.bound = self.changed
         try:
-            pool.run_hosts(jobs, partial(attempts.change_and_measure, options=self.measurement), activity="changing")
-            if job.report.error is None:
-                self._decide(job, text)
+            pool.run_hosts(runs, partial(attempts.change_and_measure, options=self.measurement), activity="changing")
+            if run.report.error is None:
+                self._decide(run, text)
         except KeyboardInterrupt:
-            if job.report.last(Attempt).decision not in ("kept", "back"):
-                text.plain(self._left(job))
+            if run.report.last(Attempt).decision not in ("kept", "back"):
+                text.plain(self._left(run))
             raise
-        if job.report.error is not None and job.report.last(Attempt).decision == "left":
-            text.plain(self._left(job))
+        if run.report.error is not None and run.report.last(Attempt).decision == "left":
+            text.plain(self._left(run))
 
-    def _measure(self, jobs: list[HostJob], with_checks: bool) -> None:
+    def _measure(self, runs: list[HostRun], with_checks: bool) -> None:
         measure = partial(attempts.measure, options=self.measurement, change=self.change, note=self.options.note)
-        pool.run_hosts(jobs, partial(measure, with_checks=with_checks), activity="measuring")
+        pool.run_hosts(runs, partial(measure, with_checks=with_checks), activity="measuring")
 
     @property
     def flag(self) -> str:
         """The --inventory of this command, for other commands."""
         return f" --inventory {shlex.quote(str(self.options.inventory))}" if self.options.inventory else ""
 
-    def _left(self, job: HostJob, run: str = "") -> str:
-        """What to type when the change of `run` may still be in force; "": the change of this run."""
+    def _left(self, run: HostRun, run_id: str = "") -> str:
+        """What to type when the change of `run_id` may still be in force; "": the change of this run."""
         return (
-            f"{job.host.name}: the change may still be in force; once the host answers:"
-            f" {program_name()} rollback --host {job.host.name}{self.flag} --to {run or job.run.options.run_id}"
+            f"{run.host.name}: the change may still be in force; once the host answers:"
+            f" {program_name()} rollback --host {run.host.name}{self.flag} --to {run_id or run.options.run_id}"
         )
 
     def _announced(self) -> str:
@@ -204,9 +204,9 @@ class _Try(Struct):
         }
         return f"{self.change}, for this run: measured before and after; then {rules[self.keep_if]}."
 
-    def _decide(self, job: HostJob, text: Any) -> None:
+    def _decide(self, run: HostRun, text: Any) -> None:
         """Shows the comparison, keeps the change or goes back, and says what became of it."""
-        tried = job.report.last(Attempt)
+        tried = run.report.last(Attempt)
         table.show(text.console, tried)
         kept, why = False, f"the change failed: {tried.failure}"
         if tried.comparison is not None:
@@ -217,45 +217,45 @@ class _Try(Struct):
                 why = f"{why}; the answer was {'yes' if decision else 'no'}"
             kept = decision
         if kept:
-            self._keep(job, tried, why, text)
+            self._keep(run, tried, why, text)
         else:
             assert self.back is not None
-            job.bound = self.back
-            self._go_back(job, why, self.run_id, text)
+            run.bound = self.back
+            self._go_back(run, why, self.run_id, text)
 
-    def _go_back(self, job: HostJob, why: str, run: str, text: Any) -> None:
-        """Takes the change of a run back with the playbook of the job, and proves that the host is as before it."""
+    def _go_back(self, run: HostRun, why: str, run_id: str, text: Any) -> None:
+        """Takes the change of a run back with the playbook of the run, and proves that the host is as before it."""
         assert self.as_is is not None
-        change = as_is(job.report.last(Attempt).change)
-        text.line(f"[bold]{as_is(job.host.name)}[/]: going back, {as_is(why)}")
-        pool.run_hosts([job], partial(attempts.go_back, why=why, run=run), activity="going back")
-        job.bound = self.as_is
-        pool.run_hosts([job], partial(attempts.prove_back, options=self.measurement), activity="checking")
-        if job.report.error is None:
-            runner.show_result(job.report, text, findings=False)
-            text.line(f"[bold]{as_is(job.host.name)}[/]: [bold]back[/] as it was before {change}")
+        change = as_is(run.report.last(Attempt).change)
+        text.line(f"[bold]{as_is(run.host.name)}[/]: going back, {as_is(why)}")
+        pool.run_hosts([run], partial(attempts.go_back, why=why, run_id=run_id), activity="going back")
+        run.bound = self.as_is
+        pool.run_hosts([run], partial(attempts.prove_back, options=self.measurement), activity="checking")
+        if run.report.error is None:
+            runner.show_result(run.report, text, findings=False)
+            text.line(f"[bold]{as_is(run.host.name)}[/]: [bold]back[/] as it was before {change}")
 
-    def _take_back(self, job: HostJob, cut: Run, text: Any) -> None:
+    def _take_back(self, run: HostRun, cut: Run, text: Any) -> None:
         """Takes back the change of an earlier try that was cut before a decision, also in the middle of its way
         back."""
         assert self.back is not None
-        host = as_is(job.host.name)
+        host = as_is(run.host.name)
         text.line(f"[bold]{host}[/]: run {cut.run} tried {as_is(cut.tried)}, and ended before anybody decided on it")
-        job.bound = rollback.with_aim(self.back, cut.run)
-        pool.run_hosts([job], actions.plan_or_fail, activity="planning")
-        if job.report.error is not None:
+        run.bound = rollback.with_aim(self.back, cut.run)
+        pool.run_hosts([run], actions.plan_or_fail, activity="planning")
+        if run.report.error is not None:
             return
-        text.plans([job.report])
-        if job.report.status == "pending":
+        text.plans([run.report])
+        if run.report.status == "pending":
             runner.consent(self.options.yes, "Take it back?")
-        job.merge(Attempt(cut.tried, self.options.note, decision="left"))
-        self._go_back(job, "nobody decided on it", cut.run, text)
-        if job.report.error is None:
+        run.merge(Attempt(cut.tried, self.options.note, decision="left"))
+        self._go_back(run, "nobody decided on it", cut.run, text)
+        if run.report.error is None:
             text.line(f"[bold]{host}[/]: the same command now tries {as_is(self.change)}")
         else:
-            text.plain(self._left(job, cut.run))
+            text.plain(self._left(run, cut.run))
 
-    def _keep(self, job: HostJob, tried: Attempt, why: str, text: Any) -> None:
+    def _keep(self, run: HostRun, tried: Attempt, why: str, text: Any) -> None:
         """Records that the change is kept; writes the line into the inventory (--write or a yes) or says where it
         belongs."""
         assert self.as_is is not None
@@ -263,27 +263,27 @@ class _Try(Struct):
         folder = path if path.is_dir() else path.parent
         line = inventory_line.of(self.as_is.host, folder, self.variable, self.value)
         kept = replace(tried, decision="kept", why=why, write=line.text, write_to=line.place)
-        pool.run_hosts([job], partial(attempts.keep, kept=kept), activity="keeping")
-        if job.report.error is not None:
+        pool.run_hosts([run], partial(attempts.keep, kept=kept), activity="keeping")
+        if run.report.error is not None:
             return
-        text.line(f"[bold]{as_is(job.host.name)}[/]: [bold green]kept[/], {as_is(why)}")
+        text.line(f"[bold]{as_is(run.host.name)}[/]: [bold green]kept[/], {as_is(why)}")
         inventory_line.settle(line, self.options.write, lambda: read_inventory(self.options.inventory), text)
 
-    def _measure_only(self, jobs: list[HostJob], text: Any) -> None:
+    def _measure_only(self, runs: list[HostRun], text: Any) -> None:
         """Measures the host as it is; with --again compares with the state that an earlier run left."""
-        (job,) = jobs
-        self._measure(jobs, with_checks=False)
-        tried = job.report.get(Attempt)
-        if job.report.error is not None or tried is None or tried.before is None:
+        (run,) = runs
+        self._measure(runs, with_checks=False)
+        tried = run.report.get(Attempt)
+        if run.report.error is not None or tried is None or tried.before is None:
             return
         if self.earlier:
-            run, before = self.earlier
+            before_run, before = self.earlier
             comparison = attempt.compare(before, tried.before)
-            tried = replace(tried, before=before, before_run=run, after=tried.before, comparison=comparison)
-            job.merge(tried)
+            tried = replace(tried, before=before, before_run=before_run, after=tried.before, comparison=comparison)
+            run.merge(tried)
         table.show(text.console, tried)
         if not self.earlier:
-            again = f"{program_name()} try --host {job.host.name}{self.flag} --again --note 'WHAT YOU CHANGED'"
+            again = f"{program_name()} try --host {run.host.name}{self.flag} --again --note 'WHAT YOU CHANGED'"
             text.line("Change one thing by hand, such as a setting of the BIOS; then compare:")
             text.plain(f"  {again}")
 

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 from rigwright.engine.machine import MachineResult, MeasuredGpus
-from rigwright.engine.playbook import BoundPlaybook
 from rigwright.engine.report import HostReport
 from rigwright.facts.gpu.figures import Dated, GpuFigures
 from rigwright.features.accept import command
 from rigwright.features.accept.options import AcceptOptions
 from rigwright.features.stress import earlier_figures
-from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Host
 from rigwright.report import json_document
 from rigwright.report.terminal import Text
 from tests import reports
+from tests.host_runs import host_run
 from tests.report import run_documents as made
 
 
@@ -31,14 +30,12 @@ def accepted(monkeypatch: pytest.MonkeyPatch, fp32: dict[int, float]) -> tuple[H
         for at, rate in fp32.items()
     }  # fmt: skip
     host = Host("servbadge", (), {})
-    job = HostJob(
-        BoundPlaybook(host, (), ()), None, reports.report(host, MachineResult(made.healthy()["machine"]), status="ok")
-    )  # type: ignore[arg-type]
+    run = host_run({}, host=host, report=reports.report(host, MachineResult(made.healthy()["machine"]), status="ok"))
     monkeypatch.setattr(earlier_figures, "read", lambda _jobs, _text: {"servbadge": before})
     out = io.StringIO()
     text = Text(out, "", False)
-    command._judge([job], text, AcceptOptions(host="servbadge"))
-    return job.report, out.getvalue()
+    command._judge([run], text, AcceptOptions(host="servbadge"))
+    return run.report, out.getvalue()
 
 
 def test_a_gpu_that_was_slow_under_full_load_is_a_minor_flaw(monkeypatch: pytest.MonkeyPatch) -> None:

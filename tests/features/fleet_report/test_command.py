@@ -16,11 +16,10 @@ from rigwright.checks import Finding
 from rigwright.cli import fleet_check
 from rigwright.cli.fleet_check import RecordedIds
 from rigwright.core.errors import Unreachable
+from rigwright.engine.host_run import HostRun
 from rigwright.engine.machine import MachineResult
-from rigwright.engine.playbook import BoundPlaybook
 from rigwright.features.fleet_report import command as fleet_report, table
 from rigwright.features.fleet_report.comparison import ComparisonResult
-from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.inventory.model import Host
 from rigwright.report import json_document
@@ -28,6 +27,7 @@ from rigwright.report.terminal import Text
 from tests import reports
 from tests.cli.run_command import run_command
 from tests.history.test_history import closed, play  # noqa: F401 (a fixture)
+from tests.host_runs import host_run
 
 UUID = "GPU-531aad71-f770-5c03-820a-409c03f38c12"
 THIRD = "GPU-12345678-f770-5c03-820a-409c03f38c12"
@@ -37,18 +37,18 @@ FAIL = Finding("Driver held: hold", "fail", "free to move", "held", check="plan"
 MOVED = Finding(UUID[:12], "fail", "missing", check="fleet.gpus")
 
 
-def a_host(name: str, kernel: str = "5.15", uuid: str = UUID, *findings: Finding, **more: Any) -> HostJob:
-    """Returns the finished job of a host."""
+def a_host(name: str, kernel: str = "5.15", uuid: str = UUID, *findings: Finding, **more: Any) -> HostRun:
+    """Returns the finished run of a host."""
     host = Host(name, ("gpu",), {"ansible_host": f"192.0.2.{len(name)}"})
     gpu = {"uuid": uuid, "bus_id": "0000:06:00.0", "name": "Tesla V100", "power_limit_w": 200.0}
     release = {"id": "ubuntu", "version_id": "22.04"}
     kept = {"system.running_kernel": kernel, "gpu.gpus": [gpu], "system.os_release": release}
     machine = MachineResult({"gpus": [{"uuid": uuid, "temperature_c": 61, "power_w": 180.0}]})
     report = reports.report(host, machine, **{"status": "ok", "kept": kept, "findings": findings, **more})
-    return HostJob(BoundPlaybook(host, (), ()), None, report)  # type: ignore[arg-type]
+    return host_run({}, host=host, report=report)
 
 
-def remembered(run: str, *work: HostJob, hours: int = 1) -> None:
+def remembered(run: str, *work: HostRun, hours: int = 1) -> None:
     """Records a report of these hosts in the history, `hours` ago."""
     at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=hours)
     hosts, metadata = [one.report for one in work], json_document.RunMetadata(at)
@@ -65,7 +65,7 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "history.sqlite"
 
 
-def over_time(*work: HostJob) -> list[dict[str, Any]]:
+def over_time(*work: HostRun) -> list[dict[str, Any]]:
     """Returns the part of each report that compares it with earlier ones."""
     fleet_report._over_time(work, SimpleNamespace(), RecordedIds(work))
     return [one.report.last(ComparisonResult).fleet or {} for one in work]

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError, UsageError
 from rigwright.engine import host_variables
-from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.host_run import HostRun, Options, RunState, no_events
+from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import Fact, Unavailable, pci, system
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import ClockPair, Gpu, Process
@@ -28,7 +29,7 @@ from rigwright.features.limits_find.facts import LostGpu, SweepDocument, left
 from rigwright.features.limits_find.options import LimitsFindOptions
 from rigwright.features.limits_find.points import SweepPlan
 from rigwright.inventory.model import Host
-from tests.checks.test_findings import FakeTransport
+from tests.ssh.fake_transport import FakeTransport
 
 HOST = Host("rig", (), {})
 
@@ -54,7 +55,8 @@ class Run(HostRun):
     """A run of a host whose facts are given."""
 
     def __init__(self, cards: Sequence[Gpu], facts: dict[Fact[Any], Any]) -> None:
-        super().__init__(HOST, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.BoundedSemaphore()))
+        bound = BoundPlaybook(HOST, (), ())
+        super().__init__(bound, FakeTransport({}), Options("1"), no_events, RunState(threading.BoundedSemaphore()))
         devices = tuple(PciGpu(each.bus_id, IDS.get(each.name, "ffff"), "nvidia") for each in cards)
         self.values: dict[Fact[Any], Any] = {
             gpu.gpus: tuple(cards), gpu.locked: {}, gpu.processes: (), gpu.holders: (), at_work: (), left: False,

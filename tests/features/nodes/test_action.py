@@ -25,13 +25,13 @@ FOUR = tuple(Node(name, f"10.0.0.{number}", "ens1", 10000, "") for number, name 
 
 
 @dataclass
-class Job:
+class FakeNode:
     """A host that measures without a network: `away` begins with that round."""
 
     name: str
     away: int = 99
     report: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(error=None))
-    run: Any = None
+    store: FactStore | None = None
     port: int = 29400
 
     @property
@@ -43,64 +43,62 @@ class Job:
         return SimpleNamespace(desired=SimpleNamespace(of_features={"nodes": Nodes(port=self.port)}))
 
 
-def _jobs(monkeypatch: pytest.MonkeyPatch, away: dict[str, int]) -> tuple[list[Any], list[list[str]]]:
-    """Four jobs, and by round the hosts that were asked."""
-    jobs, asked = [Job(name, away.get(name, 99)) for name in "abcd"], list[list[str]]()
-    for job in jobs:
-        job.run = job
+def _nodes(monkeypatch: pytest.MonkeyPatch, away: dict[str, int]) -> tuple[list[Any], list[list[str]]]:
+    """Four hosts, and by round those that were asked."""
+    runs, asked = [FakeNode(name, away.get(name, 99)) for name in "abcd"], list[list[str]]()
 
-    def run_hosts(able: Sequence[Job], action: Callable[[Any], Iterable[object]], *, activity: str) -> None:
+    def run_hosts(able: Sequence[FakeNode], action: Callable[[Any], Iterable[object]], *, activity: str) -> None:
         assert activity == f"links {len(asked) + 1}/3"
-        asked.append([job.name for job in able])
-        for job in able:
-            if len(asked) >= job.away:
-                job.report.error = Unreachable(job.name, "no answer")
+        asked.append([run.name for run in able])
+        for run in able:
+            if len(asked) >= run.away:
+                run.report.error = Unreachable(run.name, "no answer")
                 continue
-            list(action(job))
+            list(action(run))
 
-    def measure(job: Any, meeting: Meeting) -> LinkEnd:
-        assert job.name in (meeting.a.name, meeting.b.name)
-        rate = 9.0 if job.name == meeting.a.name else 8.0
+    def measure(run: Any, meeting: Meeting) -> LinkEnd:
+        assert run.name in (meeting.a.name, meeting.b.name)
+        rate = 9.0 if run.name == meeting.a.name else 8.0
         return LinkEnd(1, "listen", "", "", 29400, 4, "done", Received(1, 2.0, rate), 50.0, {}, None)
 
     monkeypatch.setattr(nodes.pool, "run_hosts", run_hosts)
     monkeypatch.setattr(nodes.node_links, "measure", measure)
-    return jobs, asked
+    return runs, asked
 
 
 def test_every_pair_is_measured_once_and_no_host_twice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs, asked = _jobs(monkeypatch, {})
-    found = nodes.links(jobs, FOUR)
+    runs, asked = _nodes(monkeypatch, {})
+    found = nodes.links(runs, FOUR)
     assert sorted((link.a, link.b) for link in found) == [(a, b) for a in "abcd" for b in "abcd" if a < b]
     assert [sorted(names) for names in asked] == [list("abcd")] * 3
     assert {(link.a_to_b_gbit_s, link.b_to_a_gbit_s, link.error) for link in found} == {(8.0, 9.0, "")}
 
 
 def test_a_host_that_goes_away_is_in_no_further_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs, asked = _jobs(monkeypatch, {"b": 2})
-    found = nodes.links(jobs, FOUR)
+    runs, asked = _nodes(monkeypatch, {"b": 2})
+    found = nodes.links(runs, FOUR)
     assert [len(names) for names in asked] == [4, 4, 2]
     (broken,) = [link for link in found if link.error]
     assert (broken.at, broken.error) == ("b", facts.GONE)
-    measured = nodes.train(jobs, NodesMeasured("", FOUR, found), SmokeOptions(60))
+    measured = nodes.train(runs, NodesMeasured("", FOUR, found), SmokeOptions(60))
     assert (measured.trainings, measured.untrained) == ((), "not trained: b failed before")
 
 
 def test_nothing_is_trained_without_a_connection() -> None:
-    jobs: list[Any] = [Job(name) for name in "ab"]
+    runs: list[Any] = [FakeNode(name) for name in "ab"]
     links = (Link("a", "b", None, None, None, "b", "no answer"),)
-    found = nodes.train(jobs, NodesMeasured("", FOUR[:2], links), SmokeOptions(60))
+    found = nodes.train(runs, NodesMeasured("", FOUR[:2], links), SmokeOptions(60))
     assert found.untrained == "not trained: no connection a - b"
 
 
 def test_two_ports_are_refused() -> None:
     interface = Interface("ens1", "ethernet", True, 10000, 1500, "", "", "", ("10.0.0.1/24",))
     store = FactStore({network.network: Network((interface,), ()), network.hcas: ()})
-    jobs: list[Any] = [Job(name, port=port) for name, port in (("a", 29400), ("b", 29401))]
-    for job in jobs:
-        job.run = SimpleNamespace(store=store)
+    runs: list[Any] = [FakeNode(name, port=port) for name, port in (("a", 29400), ("b", 29401))]
+    for run in runs:
+        run.store = store
     with pytest.raises(HostError, match="the nodes have different ports: a 29400, b 29401"):
-        nodes.choose_nodes(jobs)
+        nodes.choose_nodes(runs)
 
 
 def test_figures_come_back_from_the_history_and_those_of_another_form_are_left_out(tmp_path: Path) -> None:

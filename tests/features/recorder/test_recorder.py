@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
 
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError
 from rigwright.engine import run_owner
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.facts import own_programs
 from rigwright.features.recorder import recorder
 from rigwright.features.recorder.facts import FOLDERS
-from rigwright.inventory.model import Host
+from tests.host_runs import host_run
 from tests.ssh.fake_transport import FakeTransport
 
 ALIVE = run_owner.owner("1", "h")
@@ -33,7 +31,7 @@ class At:
         ]
         self.shown, self.running, self.does = "".join(units) + "up 10\n", True, list[str]()
         transport = FakeTransport(self.answer)
-        self.run = HostRun(Host("h", (), {}), transport, Options("2"), lambda _: None, RunState(threading.Semaphore()))  # type: ignore[arg-type]
+        self.run = host_run(transport, "2")
 
     def answer(self, cmd: Command) -> Result:
         """Returns what the host says to a script."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from typing import Any
 
 import pytest
@@ -12,19 +11,18 @@ from rigwright.cli import runner
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import ConsentError, HostError, UsageError
-from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep
-from rigwright.engine.playbook import BoundPlaybook, Step
-from rigwright.engine.report import HostReport, PlanResult
+from rigwright.engine.playbook import Step
+from rigwright.engine.report import PlanResult
 from rigwright.facts import run_record
 from rigwright.facts.run_record import State, Written, WrittenFile
 from rigwright.features.rollback.command import rollback
 from rigwright.features.rollback.options import RollbackOptions
 from rigwright.fleet import actions
-from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
 from tests.facts.test_past_runs import runs
+from tests.host_runs import host_run
 from tests.ssh.fake_transport import FakeTransport
 
 
@@ -73,11 +71,8 @@ class Box:
             run_record.runs: runs(*remembered.split()),
             run_record.written(1): Written((WrittenFile("/etc/x", "a", was, now, "", ours),)),
         }
-        options = Options("20261126-163210-d613")
-        transport: Any = self.transport
-        run = HostRun(HOST, transport, options, lambda _event: None, RunState(threading.Semaphore()))
-        run.store.known.update(known)
-        self.job = HostJob(BoundPlaybook(HOST, (), ()), run, HostReport(HOST))
+        self.run = host_run(self.transport, "20261126-163210-d613", HOST)
+        self.run.store.known.update(known)
         monkeypatch.setattr("rigwright.features.rollback.command.program_name", lambda: "invoke")
         monkeypatch.setattr("rigwright.engine.rollback.require_run", lambda _to, _host: None)
         steps = (PlannedStep(STEP, "pending" if changes else "ok", changes),)
@@ -91,7 +86,7 @@ class Box:
         self.monkeypatch.setattr(runner, "run", lambda _options, prepare: commands.append(prepare("id")) or 0)
         rollback(RollbackOptions(host="box", **given))
         stream = io.StringIO()
-        commands[0].act([self.job], Text(stream, "inventory", many=False))
+        commands[0].act([self.run], Text(stream, "inventory", many=False))
         return " ".join(stream.getvalue().split())
 
     @property
@@ -105,13 +100,13 @@ def test_after_a_rollback_that_ended_the_same_command_says_so(to: str, monkeypat
     said = box.says(to=to, yes=True)
     assert f"it is as before run b already (rollback of 2026-11-22 03:00:00 UTC); {UNDO}" in said
     assert said.endswith("to go further back: invoke rollback --host box --list")
-    assert (box.job.report.error, box.ran) == (None, [])
+    assert (box.run.report.error, box.ran) == (None, [])
 
 
 def test_what_was_changed_since_a_rollback_is_named_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     box = Box(monkeypatch, "a b c>b", PATCH)
     box.says(yes=True)
-    error = box.job.report.error
+    error = box.run.report.error
     assert isinstance(error, ConsentError)
     assert error.found.endswith("; changed since, or left out by --tags: patch: 2.7.6, not nothing")
     assert error.fix.startswith("invoke rollback --host box --to b changes that too; ")
@@ -126,7 +121,7 @@ def test_a_change_that_is_asked_for_is_planned(
 ) -> None:
     box = Box(monkeypatch, remembered, PATCH)
     box.says(yes=True, **given)
-    assert (box.job.report.error, box.job.report.status) == (None, "pending")
+    assert (box.run.report.error, box.run.report.status) == (None, "pending")
 
 
 def test_a_rollback_that_was_cut_after_its_last_change_has_ended_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +136,7 @@ def test_a_rollback_that_was_cut_after_its_last_change_has_ended_then(monkeypatc
 def test_a_host_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     box = Box(monkeypatch, "")
     assert "nothing to take back" in box.says(yes=True, playbook="")
-    assert box.job.report.error is None
+    assert box.run.report.error is None
     assert "0 runs to go back before" in Box(monkeypatch, "").says(list=True)
 
 
@@ -163,7 +158,7 @@ def test_adopting_is_asked_and_needs_a_file_of_those_runs(monkeypatch: pytest.Mo
     assert [cmd.argv[4:] for cmd in box.ran if "record/adopted" in str(cmd.argv)] == [("a",)]
     box = Box(monkeypatch, "a~", ours=False)
     box.says(adopt=True, yes=True)
-    assert isinstance(box.job.report.error, HostError)
-    assert "none of the 1 files that a and later runs wrote stands" in box.job.report.error.found
+    assert isinstance(box.run.report.error, HostError)
+    assert "none of the 1 files that a and later runs wrote stands" in box.run.report.error.found
     assert box.ran == []
     assert "all its records are of this installation" in Box(monkeypatch, "a").says(adopt=True, yes=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,18 +15,19 @@ from rigwright.cli import inventory_line, runner
 from rigwright.core.errors import ConsentError, HostError, InputError, RigwrightError, Unreachable, UsageError
 from rigwright.core.process import prompt
 from rigwright.engine import playbook
+from rigwright.engine.host_run import HostRun
 from rigwright.features.try_ import run as attempts
 from rigwright.features.try_.attempt import Attempt, Comparison, Measurement
 from rigwright.features.try_.command import exit_code, try_
 from rigwright.features.try_.options import TryOptions
 from rigwright.fleet import actions, pool
-from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
 from tests import reports
 from tests.facts.test_past_runs import runs
 from tests.history.test_history import run_of
+from tests.host_runs import host_run
 
 HOST = """\
 # The frame in the cellar.
@@ -243,14 +243,15 @@ def test_the_exit_code(tried: Attempt | None, error: RigwrightError | None, code
     assert exit_code(reports.report(Host("frame", (), {}), *filter(None, [tried]), status=status, error=error)) == code
 
 
-def job_of(made: Any, verdict: str, remembered: str = "") -> HostJob:
-    """Returns the job of a host on which a change was made and measured, and that remembers runs."""
+def changed_host(made: Any, verdict: str, remembered: str = "") -> HostRun:
+    """Returns a host on which a change was made and measured, and that remembers runs."""
     measured = Measurement("2026-11-22T19:28:27Z", passed=1)
     comparison = Comparison((), (), ("it hangs",) if verdict == "refused" else (), (), verdict)  # type: ignore[arg-type]
     tried = Attempt(made.change, before=measured, after=measured, comparison=comparison, decision="left")
-    options = SimpleNamespace(run_id="20261122-193313-3570")
-    run: Any = SimpleNamespace(options=options, value=lambda _fact: runs(*remembered.split()))
-    return HostJob(made.changed, run, reports.report(made.as_is.host, tried, status="changed"))
+    report = reports.report(made.as_is.host, tried, status="changed")
+    run = host_run({}, "20261122-193313-3570", bound=made.changed, report=report)
+    run.value = lambda _fact: runs(*remembered.split())  # type: ignore[method-assign]
+    return run
 
 
 @pytest.mark.parametrize(
@@ -279,18 +280,18 @@ def test_the_decision(
     monkeypatch.setattr(prompt, "answer", lambda _question: left.pop(0))
     ran: list[tuple[Any, Any]] = []
 
-    def run_hosts(jobs: list[HostJob], action: Any, **_more: Any) -> None:
-        ran.append((action.func, jobs[0].bound))
+    def run_hosts(runs: list[HostRun], action: Any, **_more: Any) -> None:
+        ran.append((action.func, runs[0].bound))
         if action.func is attempts.prove_back:
-            jobs[0].merge(replace(jobs[0].report.last(Attempt), decision="back"))
+            runs[0].merge(replace(runs[0].report.last(Attempt), decision="back"))
         if action.func is attempts.keep:
-            jobs[0].merge(action.keywords["kept"])
+            runs[0].merge(action.keywords["kept"])
 
     monkeypatch.setattr(pool, "run_hosts", run_hosts)
     made = bound(monkeypatch, folder, driver="580", **given)
-    job, stream = job_of(made, verdict), io.StringIO()
-    made._decide(job, Text(stream, "inventory", many=False))
-    assert job.report.last(Attempt).decision == decision, stream.getvalue()
+    run, stream = changed_host(made, verdict), io.StringIO()
+    made._decide(run, Text(stream, "inventory", many=False))
+    assert run.report.last(Attempt).decision == decision, stream.getvalue()
     assert left == []
     if decision == "back":
         assert ran == [(attempts.go_back, made.back), (attempts.prove_back, made.as_is)]
@@ -298,7 +299,7 @@ def test_the_decision(
         assert "id" in steps, "the way back is that of this run"
     else:
         assert [action for action, _ in ran] == [attempts.keep]
-        assert job.report.last(Attempt).write == "driver: {branch: '580', source: auto}"
+        assert run.report.last(Attempt).write == "driver: {branch: '580', source: auto}"
     written = "branch: '580'" in (folder / "host_vars" / "frame.yml").read_text()
     assert written == (decision == "kept" and answers != ["y", "n"])
     assert ("The next provision takes it back" in stream.getvalue()) == (decision == "kept" and not written)
@@ -308,16 +309,16 @@ def test_a_host_that_does_not_answer_gets_the_command_that_goes_back(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = bound(monkeypatch, folder, driver="580", yes=True)
-    job, stream = job_of(made, "faster"), io.StringIO()
+    run, stream = changed_host(made, "faster"), io.StringIO()
 
-    def run_hosts(jobs: list[HostJob], action: Any, **_more: Any) -> None:
+    def run_hosts(runs: list[HostRun], action: Any, **_more: Any) -> None:
         if getattr(action, "func", None) is attempts.change_and_measure:
-            jobs[0].report = replace(jobs[0].report, error=Unreachable("frame", "it did not come back"))
+            runs[0].report = replace(runs[0].report, error=Unreachable("frame", "it did not come back"))
         elif action is actions.plan_or_fail:
-            jobs[0].report = replace(jobs[0].report, status="pending")
+            runs[0].report = replace(runs[0].report, status="pending")
 
     monkeypatch.setattr(pool, "run_hosts", run_hosts)
-    made.act([job], Text(stream, "inventory", many=False))
+    made.act([run], Text(stream, "inventory", many=False))
     said = " ".join(stream.getvalue().split())
     assert f"rollback --host frame --inventory {folder} --to 20261122-193313-3570" in said
 
@@ -334,33 +335,33 @@ def test_a_try_that_was_cut_is_taken_back_first(
     remembered: str, pending: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = bound(monkeypatch, folder, driver="580", yes=True)
-    job, stream = job_of(made, "faster", remembered), io.StringIO()
-    job.report = replace(job.report, results={})
+    run, stream = changed_host(made, "faster", remembered), io.StringIO()
+    run.report = replace(run.report, results={})
     ran: list[tuple[Any, Any]] = []
 
-    def run_hosts(jobs: list[HostJob], action: Any, **_more: Any) -> None:
-        aims = [step.parameters["to"] for step in jobs[0].bound.steps if "to" in step.parameters]
+    def run_hosts(runs: list[HostRun], action: Any, **_more: Any) -> None:
+        aims = [step.parameters["to"] for step in runs[0].bound.steps if "to" in step.parameters]
         ran.append((getattr(action, "func", action), aims[0] if aims else ""))
         if action is actions.plan_or_fail:
-            jobs[0].report = replace(jobs[0].report, status="pending" if pending else "ok")
+            runs[0].report = replace(runs[0].report, status="pending" if pending else "ok")
         elif ran[-1][0] is attempts.prove_back:
-            jobs[0].merge(replace(jobs[0].report.last(Attempt), decision="back"))
+            runs[0].merge(replace(runs[0].report.last(Attempt), decision="back"))
 
     monkeypatch.setattr(pool, "run_hosts", run_hosts)
-    made.act([job], Text(stream, "inventory", many=False))
+    made.act([run], Text(stream, "inventory", many=False))
     way_back = [(actions.plan_or_fail, "b"), (attempts.go_back, "b"), (attempts.prove_back, "")]
     assert ran == [(attempts.read_runs, ""), *way_back]
     said = " ".join(stream.getvalue().split())
     assert "frame: run b tried driver: 580, and ended before anybody decided on it" in said
     assert "frame: back as it was before driver: 580 frame: the same command now tries driver: {branch: '580'" in said
     assert "source: auto}" in said
-    assert exit_code(job.report) == 2
+    assert exit_code(run.report) == 2
 
 
 def test_taking_back_a_try_that_was_cut_needs_a_yes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bound(monkeypatch, folder, driver="580")
-    job = job_of(made, "faster", "a b?")
-    job.report = replace(job.report, status="pending")
+    run = changed_host(made, "faster", "a b?")
+    run.report = replace(run.report, status="pending")
     monkeypatch.setattr(pool, "run_hosts", lambda _jobs, _action, **_more: None)
     with pytest.raises(ConsentError):
-        made.act([job], Text(io.StringIO(), "inventory", many=False))
+        made.act([run], Text(io.StringIO(), "inventory", many=False))
