@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-import threading
 
 import pytest
 
@@ -40,16 +39,6 @@ def test_nothing_is_compiled_before_the_first_use(monkeypatch: pytest.MonkeyPatc
     assert lazy.search("caat")
     assert lazy.search("b") is None
     assert len(compiled) == 1
-
-
-def test_many_threads_use_it_first_at_the_same_moment() -> None:
-    lazy, found = lazy_re.compile("a+"), []
-    threads = [threading.Thread(target=lambda: found.append(lazy.fullmatch("aa") is not None)) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [True] * 16
 
 
 def test_every_pattern_of_every_module_compiles() -> None:

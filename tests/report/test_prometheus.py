@@ -141,13 +141,6 @@ def test_what_is_no_number_has_no_line(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1, "1"), (1.0, "1"), (0.68, "0.68"), (True, "1"), (1.5e18, "1.5e+18"), (1e-9, "0")]
-)
-def test_numbers(value: float, text: str) -> None:
-    assert prometheus._number(value) == text
-
-
-@pytest.mark.parametrize(
     ("status", "error", "round_trips", "up"),
     [
         ("ok", False, 2, 1.0),

@@ -99,32 +99,12 @@ def test_without_root_nothing_of_the_host_is_read(badge: Host, monkeypatch: pyte
         said(badge.name, "ecc", "1")
 
 
-def test_a_gpu_that_is_not_there_cannot_be_broken(badge: Host) -> None:
-    said(badge.name, "gpu-missing", "1")
-    hw_state.switch_on(badge.hw)
-    with pytest.raises(UsageError, match="GPU 1 is not on the bus"):
-        said(badge.name, "gpu-lost", "1")
-    said(badge.name, "gpu-missing", "1")
-
-
 def test_a_host_that_is_off_is_left_as_it_was(badge: Host) -> None:
     names = "dpkg-locked disk-full key-changed iommu-translated nouveau-bound library-moved dkms-broken"
     for name in names.split():
         with pytest.raises(UsageError, match="it is not up"):
             said(badge.name, name)
     assert active_faults.standing(badge.name) == []
-
-
-def test_peers_hang_with_the_driver_that_is_loaded(badge: Host) -> None:
-    with pytest.raises(UsageError, match="no driver is loaded"):
-        said(badge.name, "peers-hang")
-    hw_state.edit(badge.hw, volatile={"driver.loaded": "545.23.08"})
-    said(badge.name, "peers-hang")
-    kept = hw_state.read(badge.hw, hw_state.NVRAM)
-    assert {key: value for key, value in kept.items() if "0-1" in key} == {"p2p.0-1": "0", "fault.pair.0-1": "hang@545"}
-    assert len(kept) == 12
-    inject.heal(badge.name, "peers-hang", print)
-    assert hw_state.read(badge.hw, hw_state.NVRAM) == {}
 
 
 @pytest.mark.parametrize(("devices", "major"), [("195 nvidia-frontend\n", 240), (" 10 misc\n", 195)])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import re
-import struct
 from pathlib import Path
 
 import pytest
 
-from lab.archive import ko_file, packages
+from lab.archive import packages
 from lab.archive.repositories import kernel_values
 from lab.host import initrd
 from rigwright.core.errors import HostError
@@ -47,20 +46,6 @@ def test_mistakes_in_a_table_are_named(tmp_path: Path, row: str, wrong: str) -> 
     (tmp_path / "t.yml").write_text(f"repository: cuda\npackages: [{row}]\n")
     with pytest.raises(ValueError, match=re.escape(wrong)):
         packages.load({}, tmp_path)
-
-
-def test_a_module_file_is_an_elf_with_modinfo() -> None:
-    source = "name=nvidia-uvm\nversion=535.183.01\nlicense=NVIDIA\ndepends=nvidia\nsize=4096\n"
-    data = ko_file.module(ko_file.parse(source), "6.8.0-31-generic")
-    assert data[:4] == b"\x7fELF"
-    sections, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
-    start, size = struct.unpack_from("<QQ", data, sections + 64 + 24)
-    fields = dict(line.split("=", 1) for line in data[start : start + size].decode().split("\0")[:-1])
-    assert (fields["name"], fields["depends"], fields["version"]) == ("nvidia_uvm", "nvidia", "535.183.01")
-    assert fields["vermagic"].startswith("6.8.0-31-generic ")
-    assert len(data) > sections + 64 * count
-    with pytest.raises(ValueError, match="line 2"):
-        ko_file.parse("name=x\nnonsense\n")
 
 
 def cpio(files: dict[str, bytes]) -> bytes:

@@ -80,24 +80,6 @@ def test_the_rail_sags_as_its_owner_measured(volts: Volts) -> None:
     assert volts(100)[-1] > 12.3
 
 
-def test_a_ramp_of_all_gpus_needs_the_third_supply(volts: Volts) -> None:
-    idle, full = 560.0, 1800.0
-    _, held, after = volts(idle, full, full)
-    assert held > 11.4
-    assert after > held
-    assert volts(idle, full, supplies=2)[-1] < 11.4
-    assert volts(idle, full, joint_ohms=0.06)[-1] < 11.4
-    assert volts(idle, 1100, full, supplies=2)[-1] < 11.4, "a ramp in the middle of a tick"
-    assert volts(idle, 1100, full, full, supplies=2)[-1] > 11.4
-    assert volts(idle, 1100, full)[-1] > 11.4
-    assert volts(idle, 800, 1000, 1200, 1400, 1600, full, supplies=2)[-1] > 11.4, "slowly it holds"
-
-
-def test_an_overloaded_supply_switches_off_and_takes_the_rail_with_it(volts: Volts) -> None:
-    assert volts(560, 1800, 560, supplies=1) == [pytest.approx(12.04, abs=0.1), 0, 0]
-    assert volts(1300, supplies=1)[-1] > 11
-
-
 def test_a_machine_without_rails_and_one_with_a_wrong_position(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     assert "rails" not in rails("dgx-2")
     text = (ROOT / "lab/hardware/rigs/servbadge.yml").read_text()

@@ -95,25 +95,6 @@ def test_the_result_is_kept_until_the_next_boot(qemu: Path, tmp_path: Path, monk
     assert accelerator.accelerator().option != "kvm"
 
 
-def test_a_result_that_cannot_be_read_is_found_again(qemu: Path, tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text('{"key": 7, "accelerator": []}')
-    does(qemu, 'printf rplt >"$answer"\n')
-    assert accelerator.accelerator().option == "kvm"
-
-
-@pytest.mark.usefixtures("as_root")
-def test_without_qemu_it_is_tried_again_when_qemu_is_installed(
-    qemu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = os.environ["PATH"]
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert accelerator.accelerator().text.startswith("software emulation (KVM was not tried, ")
-    does(qemu, 'printf rplt >"$answer"\n')
-    monkeypatch.setenv("PATH", whole)
-    accelerator.accelerator.cache_clear()
-    assert accelerator.accelerator().text == "KVM"
-
-
 def test_without_a_compiler_it_is_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "not tried" in accelerator.accelerator().text

@@ -60,35 +60,10 @@ def test_a_machine_without_qemu_is_told_what_to_install(tmp_path: Path, monkeypa
     assert error.value.fix == "sudo apt-get install qemu-system-x86"
 
 
-def test_the_librarys_name_changes_with_version_and_source(
-    qemu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prints(qemu, DEBIAN_12)
-    name = build.fingerprint()
-    assert name.startswith("gpu-1_7.2+dfsg-7+deb12u18-")
-    prints(qemu, DEBIAN_12.replace("+b3", "+b4"))
-    rebuilt = build.fingerprint()
-    for file in ("gpu.c", "config-host.h"):
-        (tmp_path / file).write_bytes((build.HERE / file).read_bytes())
-    monkeypatch.setattr(build, "HERE", tmp_path)
-    assert build.fingerprint() == rebuilt
-    with (tmp_path / "gpu.c").open("a") as source:
-        source.write("\n")
-    assert len({name, rebuilt, build.fingerprint()}) == 3
-
-
 def test_a_path_that_ld_preload_cannot_name_is_refused(qemu: Path, tmp_path: Path) -> None:
     prints(qemu, DEBIAN_12)
     with pytest.raises(UsageError, match="a colon or a space"):
         build.library(print, tmp_path / "my cache")
-
-
-def test_a_library_of_the_cache_is_used(qemu: Path, tmp_path: Path) -> None:
-    prints(qemu, DEBIAN_12)
-    there = tmp_path / "device" / build.fingerprint()
-    there.parent.mkdir()
-    there.touch()
-    assert build.library(pytest.fail, tmp_path) == there
 
 
 def test_a_missing_compiler_is_named(qemu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

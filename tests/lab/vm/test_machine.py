@@ -10,7 +10,7 @@ import pytest
 
 from lab.cli import commands as lab_commands
 from lab.host.active_faults import Standing
-from lab.vm import commands, inject, machine, recording
+from lab.vm import commands, inject, machine
 from lab.vm.console import Console, boots
 from lab.vm.machine import Machine
 from rigwright.core.errors import HostError, UsageError
@@ -33,18 +33,6 @@ def test_arguments_of_qemu(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"sys_vendor": "A,b=1", "product_name": "P", "board_name": "B", "bios_version": "1"}
     monkeypatch.setattr(machine, "describe", lambda _rig: {"dmi": names})
     assert "type=1,manufacturer=A,,b=1,product=P" in " ".join(machine.arguments(MADE, [])), "no name adds an option"
-
-
-def test_a_recording_belongs_to_a_name_and_to_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording.hardware, "options", lambda made: ["-m", str(made.memory_mib)])
-    monkeypatch.setattr(recording.hardware, "fingerprint", lambda: "device")
-    monkeypatch.setattr(recording, "run", lambda _argv: type("Done", (), {"stdout": "QEMU emulator version 7.2\n"}))
-    place = recording.place(MADE)
-    assert recording.place(replace(MADE, port=40023)) == place
-    others: list[dict[str, Any]] = [{"name": "vm-2"}, {"firmware": "uefi"}, {"memory_mib": 1536}]
-    for other in (*others, {"image": "/cache/debian13.raw"}):
-        assert recording.place(replace(MADE, **other)) != place
-    assert recording.place(MADE, "provisioned") != place
 
 
 def test_the_console_of_this_boot(tmp_path: Path) -> None:
@@ -111,6 +99,7 @@ def test_every_fault_says_what_it_does() -> None:
         effect, symptoms = inject.told(name)
         assert effect.endswith(".")
         assert symptoms
+        assert isinstance(inject.find(name).AT_POWER_ON, bool), name
     assert str(Standing("gpu-lost", 2, None)) == "gpu-lost(2)"
 
 

@@ -79,14 +79,6 @@ def test_a_library_of_ours_lies_over_nvidias_until_it_is_removed(
     assert not (root.path / "var/lib/dpkg/diversions").read_text()
 
 
-def test_the_board_has_the_rigs_gpus_and_asks_the_guests_kernel() -> None:
-    lines = nvml_package.guest_board("servbadge", "vm1").splitlines()
-    places = [line.partition("=")[2] for line in lines if ".bus_id=" in line]
-    assert places == ["0000:06:00.0", "0000:07:00.0", "0000:0a:00.0", "0000:0b:00.0"]
-    assert "driver.version_file=/proc/driver/nvidia/version" in lines
-    assert "bus.devices=/sys/bus/pci/devices" in lines
-
-
 class Guest:
     """A guest's dkms folder in a root, with the program make of our package, which finds its files in that root."""
 
@@ -142,31 +134,6 @@ def test_all_other_builds_are_the_real_makes(guest: Guest, words: tuple[str, ...
     assert guest.run(*words) == (0, f"real make: {' '.join(words)}\n")
     assert not list(guest.build.iterdir())
     assert guest.run(folder=guest.programs) == (0, f"real make: -j2 modules KERNEL_UNAME={KERNEL}\n"), "another folder"
-
-
-def test_modules_of_another_source_or_other_headers_are_compiled(guest: Guest) -> None:
-    guest.versions[f"linux-headers-{KERNEL}"] = "6.1.200-1"
-    _, said = guest.run()
-    assert f"not copied from {guest.root.path}" in said
-    assert f"linux-headers-{KERNEL} is 6.1.200-1, the cache has 6.1.176-1" in said
-    assert said.endswith(f"real make: -j2 modules KERNEL_UNAME={KERNEL}\n")
-    guest.versions = {f"linux-headers-{KERNEL}": "6.1.176-1"}
-    assert "nvidia-kernel-dkms is missing" in guest.run()[1]
-
-
-def test_a_compile_error_can_be_had(guest: Guest) -> None:
-    told = guest.root.path / modules_package.FAILS.lstrip("/")
-    told.parent.mkdir(parents=True)
-    told.write_text("nv-drm.c:42:5: error: too few arguments\n")
-    assert guest.run() == (2, "nv-drm.c:42:5: error: too few arguments\n")
-
-
-def test_make_comes_back_when_the_package_goes(root: Root, kept: Modules, tmp_path: Path) -> None:
-    root.dpkg("--install", other_package(modules_package.MAKE, tmp_path))
-    root.dpkg("--install", modules_package.modules_package(kept, tmp_path))
-    assert root.text(modules_package.MAKE).startswith("#!/bin/sh\n# Stand-in for make")
-    root.dpkg("--remove", modules_package.NAME)
-    assert root.text(modules_package.MAKE) == "the real one\n"
 
 
 def test_the_cache_says_what_it_has(kept: Modules) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rigwright.core.process.program_name import as_typed
 from rigwright.facts.gpu.health import Card, Errors
 from rigwright.report.html import gpu_cards, p2p_matrix, scaling_plot, topology
-from rigwright.report.html.host_page import begun, page
+from rigwright.report.html.host_page import page
 from tests.paths import ROOT
 from tests.report import run_documents as made
 from tests.report.run_documents import a_document, a_host, a_machine, finding, known
@@ -230,11 +230,6 @@ def test_the_styles_ask_for_nothing() -> None:
     assert "default-src 'none'" in text
 
 
-def test_when_a_run_began() -> None:
-    assert begun("20261121-101500-1f2e") == "2026-11-21 10:15:00"
-    assert begun("") == begun("2026") == ""
-
-
 # The matrix
 
 
@@ -282,22 +277,6 @@ def test_what_was_not_measured_alone_is_in_parentheses() -> None:
     text = page([made.a_document(h=host)])
     assert "44 GB/s by P2P; 43 GB/s by P2P in rounds" in text
     assert "(48): not measured alone" in text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(243.6, "244"), (44.41, "44"), (9.96, "10"), (7.81, "7.8"), (0.791, "0.79")]
-)
-def test_figures(value: float, text: str) -> None:
-    assert p2p_matrix.gb_s(value) == text
-
-
-@pytest.mark.parametrize(
-    ("transport", "word"),
-    [("P2P/direct pointer", "P2P"), ("SHM", "SHM"), ("NET/Socket", "NET"), ("P2P/IPC + SHM", "P2P+SHM"),
-     ("unknown: via x", "unknown"), ("", "")],
-)  # fmt: skip
-def test_transports(transport: str, word: str) -> None:
-    assert p2p_matrix.short(transport) == word
 
 
 # The drawing
