@@ -1,3 +1,5 @@
 """The power plan of a machine, and its power while it works."""
 
 COMMANDS = {"power.watch": "options:PowerWatchOptions", "power.plan": "options:PowerPlanOptions"}
+
+VARIABLES = ("circuit",)

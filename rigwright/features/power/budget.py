@@ -16,10 +16,8 @@ from rigwright.catalogue.rigs import BASE, Supply
 from rigwright.core.errors import InputError
 from rigwright.features.power.draw import FULL, Setting, draw
 
-RAMP_SHARED_PERCENT = (25, 36)
-"""Steps of the load that supplies on one rail are known to hold, and to fail; nothing between them was measured."""
-RAMP_ALONE_PERCENT = (40, 70)
-"""Steps that a single supply has to tolerate, and should (ATX 3.0)."""
+RAMP_PERCENT = (40, 70)
+"""Steps of the load that a supply has to tolerate, and should (ATX 3.0)."""
 ONE_PEAK_PERCENT = 120
 """The load that a supply has to tolerate for 0.1 s (ATX 3.0)."""
 STEADY_PERCENT = 80
@@ -45,17 +43,21 @@ class Circuit(Struct, frozen=True):
         return float(sum(supply.watts * supply.count for supply in self.supplies))
 
     @property
-    def left_w(self) -> float | None:
-        """Power without the largest supply, W; None for a single supply."""
-        single = sum(supply.count for supply in self.supplies) == 1
-        return None if single else self.rating_w - max(supply.watts for supply in self.supplies)
+    def is_parallel(self) -> bool:
+        """Whether several supplies share the load."""
+        return sum(supply.count for supply in self.supplies) > 1
+
+    @property
+    def counted_w(self) -> float:
+        """The power that counts, W. Supplies in parallel share a step unequally, so the largest does not count."""
+        return self.rating_w - (max(supply.watts for supply in self.supplies) if self.is_parallel else 0)
 
     @property
     def name(self) -> str:
         """`3 x 1100 W on one rail`."""
         counts = [f"{supply.count} x " if supply.count > 1 else "" for supply in self.supplies]
         each = " + ".join(f"{text}{supply.watts} W" for text, supply in zip(counts, self.supplies, strict=True))
-        return each if self.left_w is None else f"{each} on one rail"
+        return f"{each} on one rail" if self.is_parallel else each
 
 
 class Reason(Struct, frozen=True):
@@ -78,6 +80,19 @@ class Joint(Struct, frozen=True):
     def margin_a(self) -> float:
         """Spare current of each at steady load, A."""
         return self.rated_a - self.steady_a
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether it carries more than a connector should for long."""
+        return self.steady_a > self.rated_a * STEADY_PERCENT / 100
+
+    @property
+    def reason(self) -> Reason:
+        """The reason of a weak connector."""
+        text = f"{self.steady_a:.0f} A steady through each {self.name} of {self.rated_a:g} A"
+        if self.margin_a < 0:
+            return Reason("does not fit", text)
+        return Reason("tight", f"{text}, more than {STEADY_PERCENT} %")
 
 
 class Load(Struct, frozen=True):
@@ -104,17 +119,17 @@ class Load(Struct, frozen=True):
     @property
     def margin_w(self) -> float:
         """Spare power at steady load, W; negative if the supplies are too small."""
-        return self.circuit.rating_w - self.steady_w
+        return self.circuit.counted_w - self.steady_w
 
     @property
     def peak_margin_w(self) -> float:
         """Spare power with simultaneous peaks, W."""
-        return self.circuit.rating_w - self.peak_w
+        return self.circuit.counted_w - self.peak_w
 
     @property
     def ramp_percent(self) -> float:
-        """The ramp in percent of the rated power."""
-        return 100 * self.ramp_w / self.circuit.rating_w
+        """The ramp in percent of the power that counts."""
+        return 100 * self.ramp_w / self.circuit.counted_w
 
     @property
     def joints(self) -> tuple[Joint, ...]:
@@ -130,46 +145,37 @@ class Load(Struct, frozen=True):
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """All reasons why the circuit does not fit or is tight, worst first."""
-        return tuple(sorted(self._reasons(), key=lambda reason: -VERDICTS.index(reason.verdict)))
+        reasons = *self.supply_reasons, *(joint.reason for joint in self.joints if joint.is_weak)
+        return tuple(sorted(reasons, key=lambda reason: -VERDICTS.index(reason.verdict)))
 
     @property
     def verdict(self) -> str:
         """fits, tight, or does not fit."""
-        return max((reason.verdict for reason in self._reasons()), key=VERDICTS.index, default="fits")
+        return self.reasons[0].verdict if self.reasons else "fits"
 
-    def _reasons(self) -> Iterator[Reason]:
-        rating, left = self.circuit.rating_w, self.circuit.left_w
-        percent = 100 * self.steady_w / rating
+    @property
+    def supply_reasons(self) -> Iterator[Reason]:
+        """The reasons that are not about connectors."""
+        counted_w = self.circuit.counted_w
+        rating = f"{counted_w:.0f} W" + (", without one supply" if self.circuit.is_parallel else "")
+        percent = 100 * self.steady_w / counted_w
         steady = f"{self.steady_w:.0f} W steady"
         if percent > 100:
-            yield Reason("does not fit", f"{steady} on {rating:.0f} W")
+            yield Reason("does not fit", f"{steady} on {rating}")
         elif percent > STEADY_PERCENT:
-            yield Reason("tight", f"{steady} is {percent:.0f} % of {rating:.0f} W, more than {STEADY_PERCENT} %")
-        for joint in self.joints:
-            text = f"{joint.steady_a:.0f} A steady through each {joint.name} of {joint.rated_a:g} A"
-            if joint.steady_a > joint.rated_a:
-                yield Reason("does not fit", text)
-            elif joint.steady_a > joint.rated_a * STEADY_PERCENT / 100:
-                yield Reason("tight", f"{text}, more than {STEADY_PERCENT} %")
-        held, failed = RAMP_ALONE_PERCENT if left is None else RAMP_SHARED_PERCENT
-        if self.ramp_percent > held:
-            known = (
-                "a supply has to stand {} %, and should {} %" if left is None else "{} % is known to hold, {} % to fail"
-            )
-            text = f"all GPUs ramping together step up by {self.ramp_w:.0f} W, {self.ramp_percent:.0f} % of the rating"
-            verdict = "does not fit" if self.ramp_percent >= failed else "tight"
-            yield Reason(verdict, f"{text}; {known.format(held, failed)}")
-        if left is not None and self.peak_w > left:
-            yield Reason(
-                "tight", f"no redundancy: without one supply, {self.peak_w:.0f} W at the peak exceed {left:.0f} W"
-            )
-        if self.one_peak_w > rating * ONE_PEAK_PERCENT / 100:
+            yield Reason("tight", f"{steady} is {percent:.0f} % of {rating}, more than {STEADY_PERCENT} %")
+        required, recommended = RAMP_PERCENT
+        if self.ramp_percent > required:
+            text = f"all GPUs ramping together step up by {self.ramp_w:.0f} W, {self.ramp_percent:.0f} % of {rating}"
+            verdict = "does not fit" if self.ramp_percent >= recommended else "tight"
+            yield Reason(verdict, f"{text}; a supply has to stand {required} %, and should {recommended} %")
+        if self.one_peak_w > counted_w * ONE_PEAK_PERCENT / 100:
             text = f"one GPU's spike alone makes it {self.one_peak_w:.0f} W"
-            yield Reason("does not fit", f"{text}, more than {ONE_PEAK_PERCENT} % of {rating:.0f} W")
-        elif self.peak_w > rating:
+            yield Reason("does not fit", f"{text}, more than {ONE_PEAK_PERCENT} % of {rating}")
+        elif self.peak_w > counted_w:
             many = len(self.circuit.positions)
             spikes = "a spike does" if many == 1 else f"spikes of {'both' if many == 2 else f'all {many}'} at once do"
-            yield Reason("tight", f"{spikes} not fit: {self.peak_w:.0f} W on {rating:.0f} W")
+            yield Reason("tight", f"{spikes} not fit: {self.peak_w:.0f} W on {rating}")
 
 
 class Budget(Struct, frozen=True):
@@ -211,6 +217,16 @@ def models_of(rig: Rig) -> dict[str, Model]:
     return models
 
 
+def consumption_w(rig: Rig, setting: Setting) -> float:
+    """The steady power of the machine with a setting, W. Raises InputError for a model whose power is unknown."""
+    return base_w(rig) + sum(draw(card, setting).steady_w for card in models_of(rig).values())
+
+
+def base_w(rig: Rig) -> float:
+    """The power of the machine without its GPUs, W."""
+    return float(BASE_W if rig.base_load_w is None else rig.base_load_w)
+
+
 def circuits(rig: Rig, where: str) -> tuple[Circuit, ...]:
     """The supplies of a rig with their loads. Raises InputError without supplies, or if their loads are unclear."""
     fix = "or try some: the same command with --supplies 2x1600"
@@ -244,7 +260,7 @@ def budget(
     """
     others = by_model or {}
     draws = {position: draw(card, others.get(card.key, setting)) for position, card in models_of(rig).items()}
-    base = float(BASE_W if rig.base_load_w is None else rig.base_load_w)
+    base = base_w(rig)
     loads = []
     for circuit in on:
         here = [draws[position] for position in circuit.positions]

@@ -12,12 +12,27 @@ from msgspec.structs import replace
 from rigwright.catalogue import Model, Rig, model
 from rigwright.catalogue.rigs import Supply
 from rigwright.core.errors import UsageError
-from rigwright.features.power.budget import BASE_IDLE_SHARE, BASE_W, VERDICTS, Budget, budget, circuits, models_of
+from rigwright.features.power.budget import (
+    BASE_IDLE_SHARE,
+    BASE_W,
+    STEADY_PERCENT,
+    VERDICTS,
+    Budget,
+    Joint,
+    budget,
+    circuits,
+    models_of,
+)
 from rigwright.features.power.draw import EFFICIENCY_PERCENT, FULL, Cost, Setting, cost, draw, require_supported
+from rigwright.features.power.mains import MainsLoad
 
 LIMIT_STEP_W = 5
 MOST_SUPPLIES = 16
 SMALLEST_SUPPLY_W, LARGEST_SUPPLY_W, SUPPLY_STEP_W = 300, 4000, 50
+LEAST_REDUCTION = 0.05
+"""A limit of power or clock that is lower than full speed by less is no option."""
+PLUGS_A = {"XT60": 60, "XT90": 90, "AS150": 150}
+"""The currents that plugs for 12 V are rated for (data sheets of the maker, Amass)."""
 
 
 class Option(Struct, frozen=True):
@@ -28,7 +43,7 @@ class Option(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """The power plan of a machine. `limited` is None without limits. `larger`: sufficient supplies, as text."""
+    """The power plan of a machine. `limited` is None without limits. `larger`: sufficient supplies and plugs, as text."""
 
     rig: Rig
     full: Budget
@@ -38,6 +53,12 @@ class Plan(Struct, frozen=True):
     larger: tuple[str, ...]
     assumed: tuple[str, ...]
     price_per_kwh: float | None = None
+    mains: MainsLoad | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the supplies, or of the mains circuit if that is worse."""
+        return max(self.chosen.verdict, self.mains.verdict if self.mains else "fits", key=VERDICTS.index)
 
     @property
     def chosen(self) -> Budget:
@@ -46,12 +67,10 @@ class Plan(Struct, frozen=True):
 
     @property
     def best(self) -> Setting:
-        """The setting for the inventory: the requested one if it fits, otherwise the best alternative."""
-        if self.chosen.verdict == "fits" or not self.options:
-            return self.chosen.setting
-        first = self.options[0]
-        better = VERDICTS.index(first.budget.verdict) < VERDICTS.index(self.chosen.verdict)
-        return first.budget.setting if better else self.chosen.setting
+        """The setting for the inventory: the best alternative, otherwise the requested one unless it does not fit."""
+        if self.options:
+            return self.options[0].budget.setting
+        return FULL if self.chosen.verdict == "does not fit" else self.chosen.setting
 
     def cost_per_day(self, watts: float) -> float | None:
         """The cost of that power for 24 hours at the wall socket, in the price's currency; None without a price."""
@@ -81,13 +100,17 @@ def _highest_cost(models: Mapping[str, Model], setting: Setting) -> Cost:
 
 
 def _options(rig: Rig, models: Mapping[str, Model], now: Budget) -> Iterator[Option]:
-    """Alternatives: measured settings of these models, the highest power limit and the highest clock that fit."""
+    """Alternatives: measured settings of these models, the highest power limit and the highest clock that fit.
+
+    Supplies in parallel are known to fail with limits that are only tight for them.
+    """
     on = tuple(load.circuit for load in now.loads)
+    better = VERDICTS[: 1 if any(circuit.is_parallel for circuit in on) else VERDICTS.index(now.verdict)]
     measured = [Setting(known.power_limit_w, known.graphics_mhz) for card in models.values() for known in card.speed]
     limits = [Setting(watts, now.setting.graphics_mhz) for watts in _limits_w(models.values())]
     clocks = [Setting(now.setting.power_limit_w, mhz) for mhz in _clocks_mhz(models.values())]
     fitting: dict[Setting, Budget] = {}
-    for verdict in VERDICTS[: VERDICTS.index(now.verdict)]:
+    for verdict in better:
         for settings in (limits, clocks):
             trials = (budget(rig, on, candidate) for candidate in settings)
             if first := next((trial for trial in trials if trial.verdict == verdict), None):
@@ -96,24 +119,24 @@ def _options(rig: Rig, models: Mapping[str, Model], now: Budget) -> Iterator[Opt
         with contextlib.suppress(UsageError):
             require_supported(models, candidate)
             trial = budget(rig, on, candidate)
-            if VERDICTS.index(trial.verdict) < VERDICTS.index(now.verdict):
+            if trial.verdict in better:
                 fitting[candidate] = trial
     ranked = sorted(fitting.values(), key=lambda candidate: (VERDICTS.index(candidate.verdict), -candidate.steady_w))
     return (Option(candidate, _highest_cost(models, candidate.setting)) for candidate in ranked)
 
 
 def _limits_w(models: Collection[Model]) -> range:
-    """Power limits that all models support, highest first; empty if the minimum of a model is unknown."""
+    """Power limits that all models support and that lower their power, highest first; empty if the minimum of a model is unknown."""
     least = [card.power_w.min for card in models]
     if None in least:
         return range(0)
     low = math.ceil(max(watts or 0 for watts in least))
-    high = int(min(card.power_w.default or 0 for card in models))
+    high = int(min(card.power_w.default or 0 for card in models) * (1 - LEAST_REDUCTION))
     return range(high // LIMIT_STEP_W * LIMIT_STEP_W, low - 1, -LIMIT_STEP_W)
 
 
 def _clocks_mhz(models: Collection[Model]) -> list[int]:
-    """Clock limits that all models support, from the highest down to half of it; empty if a model supports none."""
+    """Clock limits that all models support and that lower the clock, down to half of the highest; empty if a model supports none."""
     clocks = [card.clocks_mhz for card in models]
     spans = [(each.graphics_max, each.graphics_min, each.graphics_step) for each in clocks]
     settable = all({"application", "locked_graphics"} & set(card.clock_verbs) for card in models)
@@ -121,28 +144,41 @@ def _clocks_mhz(models: Collection[Model]) -> list[int]:
         return []
     high, _, step = min((high or 0, low or 0, step or 1) for high, low, step in spans)
     floor = max(high / 2, *(low or 0 for _, low, _ in spans))
-    return [int(high - number * step) for number in range(1, int((high - floor) / step) + 1)]
+    first = math.ceil(high * LEAST_REDUCTION / step)
+    return [int(high - number * step) for number in range(first, int((high - floor) / step) + 1)]
 
 
 def _larger(rig: Rig, now: Budget) -> Iterator[tuple[str, str]]:
-    """Sufficient supplies for each circuit that does not fit, and the setting as text."""
+    """Sufficient supplies and connectors for each circuit that does not fit, and the setting as text."""
     on = tuple(load.circuit for load in now.loads)
     at = "without limits" if now.setting == FULL else f"with {now.setting}"
     for number, load in enumerate(now.loads):
         if load.verdict == "fits":
             continue
         first = load.circuit.supplies[0]
-        sizes = [(first.count + more, first.watts) for more in range(1, MOST_SUPPLIES)]
-        if load.circuit.left_w is None:
-            start = first.watts // SUPPLY_STEP_W * SUPPLY_STEP_W + SUPPLY_STEP_W
-            sizes = [*((1, watts) for watts in range(start, LARGEST_SUPPLY_W + 1, SUPPLY_STEP_W)), *sizes]
+        sizes = [(first.count + more, first.watts) for more in range(MOST_SUPPLIES)]
+        if not load.circuit.is_parallel:
+            larger = range(first.watts // SUPPLY_STEP_W * SUPPLY_STEP_W, LARGEST_SUPPLY_W + 1, SUPPLY_STEP_W)
+            sizes = [sizes[0], *((1, watts) for watts in larger if watts > first.watts), *sizes[1:]]
         for count, watts in sizes:
             connectors = max(1, first.connectors * count // first.count)  # each supply keeps its connectors
             other = replace(first, count=count, watts=watts, connectors=connectors)
             circuit = replace(load.circuit, supplies=(other, *load.circuit.supplies[1:]))
-            if budget(rig, (*on[:number], circuit, *on[number + 1 :]), now.setting).loads[number].verdict == "fits":
-                yield f"supply {number + 1}: {circuit.name} in place of {load.circuit.name}", at
+            carried = budget(rig, (*on[:number], circuit, *on[number + 1 :]), now.setting).loads[number]
+            if not [*carried.supply_reasons]:
+                changes = [] if circuit == load.circuit else [f"{circuit.name} in place of {load.circuit.name}"]
+                changes += [_stronger(joint) for joint in carried.joints if joint.is_weak]
+                yield f"supply {number + 1}: {', with '.join(changes)}", at
                 break
+
+
+def _stronger(joint: Joint) -> str:
+    """A stronger plug, and more cables, in place of a connector that carries too much."""
+    needed_a = 100 * joint.steady_a / STEADY_PERCENT
+    cables = f"{math.ceil(needed_a / joint.rated_a)} cables with a {joint.name} each"
+    plug = next((f"{name} of {rated_a} A" for name, rated_a in PLUGS_A.items() if rated_a >= needed_a), "")
+    old = f"in place of each {joint.name} of {joint.rated_a:g} A"
+    return f"{plug} {old}, or {cables}" if plug else f"{cables} in place of one"
 
 
 def _assumptions(rig: Rig, models: Mapping[str, Model]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from rigwright.engine.host_variables import of_host
 from rigwright.features.power import table
 from rigwright.features.power.budget import BASE_W, models_of
 from rigwright.features.power.draw import Setting, require_supported, setting_of
+from rigwright.features.power.mains import MainsLoad, mains_load
 from rigwright.features.power.options import PowerPlanOptions
 from rigwright.features.power.plan import Plan, missing, plan, positions_without_power
 
@@ -31,7 +32,7 @@ def power_plan(options: PowerPlanOptions) -> int:
 
     def find(_console: Console) -> Answer:
         plan, file = _plan(options)
-        code = 2 if plan.chosen.verdict == "does not fit" else 0
+        code = 2 if plan.verdict == "does not fit" else 0
         return Answer(lambda console: table.show(console, plan, file), {"power": table.document(plan)}, code)
 
     return answer(options, find, {"power": None})
@@ -45,7 +46,11 @@ def _plan(options: PowerPlanOptions) -> tuple[Plan, str]:
     limit = _whole(options.limits_w, "--limits-w", "watts of one GPU", 200)
     clock = _whole(options.clocks_mhz, "--clocks-mhz", "MHz", 1005)
     price = _price(options.price_per_kwh)
-    rig, limits, where, file = _of_host(options) if options.host else _of_rig(options)
+    mains_of = None
+    if options.host:
+        rig, limits, where, file, mains_of = _of_host(options)
+    else:
+        rig, limits, where, file = _of_rig(options)
     if options.supplies:
         rig = with_supplies(rig, options.supplies)
     if options.gpu_power_w:
@@ -58,7 +63,8 @@ def _plan(options: PowerPlanOptions) -> tuple[Plan, str]:
     if setting:
         limit_at, clock_at = ("--limits-w", "--clocks-mhz") if limit or clock else (where, where)
         require_supported(models_of(rig), setting, limit_at, clock_at)
-    return plan(rig, where, setting, price), file
+    made = plan(rig, where, setting, price)
+    return replace(made, mains=mains_of and mains_of(made.chosen.steady_w)), file
 
 
 def _complete_rig(rig: Rig, setting: Setting | None, options: PowerPlanOptions) -> Rig:
@@ -140,8 +146,11 @@ def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, st
     return rig, rig.limits, f"--rig {options.rig}", ""
 
 
-def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:
-    """The rig of --host, its limits in the inventory, the place of these, and the file of the host's variables."""
+def _of_host(
+    options: PowerPlanOptions,
+) -> tuple[catalogue.Rig, Limits | None, str, str, Callable[[float], MainsLoad] | None]:
+    """The rig of --host, its limits in the inventory, the place of these, the file of the host's variables, and what
+    makes the load of its mains circuit from its steady power."""
     inventory = read_inventory(options.inventory, options.vault_password_file)
     names = inventory.names(options.host)
     if len(names) != 1:
@@ -155,7 +164,9 @@ def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, s
     limits = variables.desired.limits
     at = host.origin("limits" if limits else "rig")
     folder = inventory.path if inventory.path.is_dir() else inventory.path.parent
-    return variables.rig, limits, at, str(folder / "host_vars" / f"{host.name}.yml")
+    circuit = variables.desired.of_features.get("circuit")
+    mains_of = partial(mains_load, inventory, host, circuit) if circuit else None
+    return variables.rig, limits, at, str(folder / "host_vars" / f"{host.name}.yml"), mains_of
 
 
 def _whole(text: str, flag: str, unit: str, example: int) -> int | None:

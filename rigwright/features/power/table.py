@@ -30,6 +30,11 @@ _MARKS = {
 }
 _COLOUR = {"supply": "cyan", "base": "blue", "GPUs steady": "green", "GPUs peak": "yellow", "ramp": "magenta"}
 
+UNEQUAL = (
+    "Supplies in parallel do not share a step of the load equally, so one of them does not count. GPUs of servbadge"
+    " fell off the bus with two supplies, also with limited clocks and power; a third supply solved it."
+)
+
 
 def show(console: Console, plan: Plan, file: str = "") -> None:
     """Writes the plan: a bar chart and a verdict for each setting and supply, then the limits and supplies that would
@@ -63,8 +68,18 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
                 line(f"  {text}")
             for reason in load.reasons:
                 line(f"  {reason.verdict}: {reason.text}", _STYLE[reason.verdict])
+    if any(load.circuit.is_parallel and load.verdict != "fits" for load in plan.chosen.loads):
+        line()
+        line(UNEQUAL)
+    if plan.mains:
+        line()
+        line(
+            f"Mains circuit of {', '.join(plan.mains.circuit.hosts)}: {plan.mains.verdict}", _STYLE[plan.mains.verdict]
+        )
+        for text in plan.mains.reasons:
+            line(f"  {text}")
     options = [f"{option.budget.setting}: {option.budget.verdict}, costs {option.cost}" for option in plan.options]
-    fitting = [*options, *plan.larger]
+    fitting = [*options, *plan.larger, *(plan.mains.options if plan.mains else ())]
     lists = {"What would fit": fitting, "What it costs": [*costs(plan)], "Assumed, not measured": plan.assumed}
     for head, texts in lists.items():
         if texts:
@@ -92,7 +107,9 @@ def picture(load: Load, fancy: bool = False, columns: int = BAR) -> Iterator[tup
     count = len(load.circuit.positions)
     each = f"{count} x {load.gpus_steady_w / count:.0f} W" if count else ""
     added = load.gpus_peak_w - load.gpus_steady_w
-    yield "supply", bar("supply", 0, load.circuit.rating_w), f"{load.circuit.rating_w:6.0f} W"
+    less_w = load.circuit.rating_w - load.circuit.counted_w
+    less = f" less {less_w:.0f} W" if less_w else ""
+    yield "supply", bar("supply", 0, load.circuit.rating_w), f"{load.circuit.rating_w:6.0f} W{less}"
     if load.base_w:
         yield "base", bar("base", 0, load.base_w), f"{load.base_w:6.0f} W"
     if count:
@@ -110,8 +127,8 @@ def margins(load: Load) -> Iterator[str]:
     def margin(value: float, unit: str, digits: int = 0) -> str:
         return f"{abs(value):.{digits}f} {unit} {'to spare' if value >= 0 else 'too few'}"
 
-    percent = 100 * load.steady_w / load.circuit.rating_w
-    yield f"steady {load.steady_w:.0f} W, {percent:.0f} %: {margin(load.margin_w, 'W')}"
+    percent = 100 * load.steady_w / load.circuit.counted_w
+    yield f"steady {load.steady_w:.0f} W, {percent:.0f} % of {load.circuit.counted_w:.0f} W: {margin(load.margin_w, 'W')}"
     yield f"peak {load.peak_w:.0f} W, all at once: {margin(load.peak_margin_w, 'W')}"
     for joint in load.joints:
         each = f"each {joint.steady_a:.1f} A, {joint.peak_a:.1f} A at the peak"
@@ -152,7 +169,7 @@ def document(plan: Plan) -> dict[str, Any]:
     """The key `power` of the JSON document."""
     return {
         "rig": plan.rig.key,
-        "verdict": plan.chosen.verdict,
+        "verdict": plan.verdict,
         "without_limits": _budget(plan, plan.full),
         "with_limits": _budget(plan, plan.limited) if plan.limited else None,
         "speed_cost": {"kind": plan.cost.kind, "percent": plan.cost.percent, "source": plan.cost.source},
@@ -161,6 +178,7 @@ def document(plan: Plan) -> dict[str, Any]:
             for option in plan.options
         ],
         "larger_supplies": list(plan.larger),
+        "circuit": plan.mains and plan.mains.document,
         "assumed": list(plan.assumed),
         "type": to_type(plan.rig, plan.best),
     }
