@@ -25,7 +25,7 @@ class GpuFigures(Struct, frozen=True):
     `driver`, `cuda`: versions of the driver and the CUDA runtime. `asked_s`: the planned duration of all stages. While
     the GPU worked alone: `tflops` and `clocks_mhz` (mean) by kind of product; GB/s (10^9 bytes) of copies within its
     memory, to it and from it; `alone_max_c`; `slowed_by`, the most frequent reason for lower clocks from NVML. The
-    highest of all stages: `core_max_c`, `memory_max_c` and `power_max_w`.
+    highest of all stages: `core_max_c`, `memory_max_c` and `power_max_w`. `lowest_12v`: the machine's 12 V rail, volts.
     """
 
     uuid: str
@@ -44,6 +44,7 @@ class GpuFigures(Struct, frozen=True):
     memory_max_c: float | None = None
     power_max_w: float | None = None
     slowed_by: str = ""
+    lowest_12v: float | None = None
 
     @property
     def branch(self) -> str:

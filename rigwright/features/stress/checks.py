@@ -49,6 +49,10 @@ LEAST_SHARE = 0.6
 differ by 10 %)."""
 LOADED_W = 200.0
 """From this power of the others on the shares of supplies are compared (assumed: below it they need not share)."""
+FALLEN_V = 0.2
+"""A rail lower by so much than in an earlier stress gets worse (assumed: controllers read in steps of 0.06 V)."""
+SAME_LOAD = 0.05
+"""An earlier stress that drew less power by up to this share drew as much (assumed)."""
 _FAILED = lazy_re.compile(r"lost|fail|error|absent|out of range|config", re.IGNORECASE)
 """Words of ipmitool for a supply that does not deliver, of the sensor type power supply (IPMI 2.0, table 42-3)."""
 
@@ -57,10 +61,11 @@ _FAILED = lazy_re.compile(r"lost|fail|error|absent|out of range|config", re.IGNO
 
 
 @check(needs=stress.measured)
-def supplied(facts: Facts) -> Iterator[Finding]:
-    """Under load the 12 V rail stays above 11.5 V, no supply reports a failure, and parallel supplies share the load.
-    Read from the management controller, or from the kernel's sensors."""
-    supplies = facts(stress.measured).supplies
+def supplied(facts: Facts, *, figures_before: dict[str, tuple[Dated, ...]] | None = None) -> Iterator[Finding]:
+    """Under load the 12 V rail stays above 11.5 V and does not fall slowly from stress to stress, no supply reports a
+    failure, and parallel supplies share the load. Read from the management controller, or from the kernel's sensors."""
+    document = facts(stress.measured)
+    supplies = document.supplies
     failed = {name: words for name, words in supplies.words.items() if _FAILED.search(words)}
     wanted = "presence, and no failure"
     findings = [of_symptom("power.supply_lost", name, words, wanted, "host") for name, words in failed.items()]
@@ -74,6 +79,8 @@ def supplied(facts: Facts) -> Iterator[Finding]:
     if supplies.lowest_12v is not None and supplies.lowest_12v < LOW_V:
         seen = f"12 V fell to {supplies.lowest_12v:.2f} V after {supplies.lowest_at_s or 0:.0f} s"
         findings.append(of_symptom("power.rail_sag", "12 V", seen, f"{LOW_V:g} V or more", "host"))
+    else:
+        findings += _fall_of_12v(document, figures_before or {})
     yield from findings
     if not findings and supplies.source is None:
         seen = "not read: no ipmitool with a management controller, and no sensors of the board"
@@ -82,6 +89,33 @@ def supplied(facts: Facts) -> Iterator[Finding]:
         volts = f"12 V at {supplies.lowest_12v:.2f} V or more" if supplies.lowest_12v is not None else "no 12 V reading"
         by_unit = ", ".join(f"{name} {value:.0f} W" for name, value in supplies.watts.items())
         yield Finding("supplies", "pass", f"{volts}; {by_unit}" if by_unit else volts)
+
+
+def _fall_of_12v(document: Stress, before: dict[str, tuple[Dated, ...]]) -> Iterator[Finding]:
+    """A finding if the 12 V rail is lower than in an earlier stress that drew as much power."""
+    now, now_w = document.supplies.lowest_12v, sum(gpu.power_max_w or 0 for gpu in stress.figures(document))
+    runs: dict[str, list[Dated]] = {}
+    for dated in (dated for of_gpu in before.values() for dated in of_gpu if dated.figures.lowest_12v is not None):
+        runs.setdefault(dated.run, []).append(dated)
+    comparable = [
+        (dated[0].figures.lowest_12v or 0.0, dated[0].at)
+        for dated in runs.values()
+        if sum(each.figures.power_max_w or 0 for each in dated) >= (1 - SAME_LOAD) * now_w
+    ]
+    then, at = max(comparable, default=(0.0, ""))
+    if now is not None and then - now >= FALLEN_V:
+        volts = ", ".join(f"{each:.2f}" for each, _ in sorted(comparable, key=lambda pair: pair[1])[-_SHOWN_VOLTS:])
+        seen = f"12 V fell to {now:.2f} V; lowest of each stress: {volts}, {now:.2f} V"
+        wanted = f"about {then:.2f} V, as {own_past.on_day(at)}"
+        yield Finding("12 V", "warn", seen, wanted, _WORSE_JOINT, _WORSE_JOINT_FIX, "past")
+
+
+_SHOWN_VOLTS = 6
+_WORSE_JOINT = "a high-current connection gets worse (loose, warm or corroded), or a supply does"
+_WORSE_JOINT_FIX = (
+    "under load find the warm connection or plug; sudo poweroff; crimped ring terminals bolted together in place of"
+    " wound wires, tighten all 12 V terminals; then invoke stress again: below 11.4 V GPUs fall off the bus"
+)
 
 
 # --- drops, hangs, Xids

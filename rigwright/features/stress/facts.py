@@ -236,6 +236,7 @@ def _figures_of(document: Stress, gpu: StressedGpu) -> GpuFigures:
         memory_max_c=highest(result.memory_max_c for result in results),
         power_max_w=highest(result.power_max_w for result in results),
         slowed_by=slowed_by if share >= LEAST_SAMPLE_SHARE else "",
+        lowest_12v=document.supplies.lowest_12v,
     )
 
 

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+import msgspec
 from msgspec import Struct
 
 from rigwright import catalogue
@@ -102,11 +103,12 @@ def became(past: History, machine: int | None, since: datetime.datetime) -> list
 
 
 def _by_gpu(values: Sequence[Seen]) -> Figures:
-    """The figures in recorded values of the fact. A value that another version wrote in another form is left out."""
+    """The figures in recorded values of the fact, also of an older version without some of the optional ones. A value
+    in another form is left out."""
     by_gpu: Figures = {}
     for value in values:
         try:
-            measured = typed(value.value, tuple[GpuFigures, ...])
+            measured = msgspec.convert(value.value, tuple[GpuFigures, ...])
         except ValueError:
             continue
         for figures in measured:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from rigwright.core.command import Result
+from rigwright.facts import FactStore
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.features.stress import measured_before
+from rigwright.features.stress.checks import supplied
 from rigwright.features.stress.facts import figures, measured
 from rigwright.history import History, differences
 from tests.history.test_history import NOON, run_of
@@ -67,6 +69,58 @@ def test_a_line_for_each_gpu_that_became_slower(past: History) -> None:
     assert changes[0].after == "12.0 TFLOPS: 14% slower than on 2026-11-21 at the same power limit"
     assert measured_before.became(past, machine, NOON + datetime.timedelta(days=1)) == []
     assert past.diff("servbadge", NOON - datetime.timedelta(days=1)) == [], "figures are not listed one by one"
+
+
+def at_12v(volts: float | None, watts: float = 298.0) -> Any:
+    """Returns the document of a stress of one GPU with the lowest reading of the 12 V rail."""
+    document = one_gpu()
+    document["supplies"] |= {"source": "ipmi", "lowest_12v": volts, "lowest_at_s": 21.0}
+    for stage in document["stages"]:
+        for result in stage["results"]:
+            result["power_max_w"] = watts
+    return measured.parse(Result(0, json.dumps(document).encode()))
+
+
+@pytest.mark.parametrize(
+    ("volts", "watts", "verdict"),
+    [
+        ((12.06, 12.0, 11.94, 11.88, 11.8), 300.0, "warn"),
+        ((12.06, 11.8), 300.0, "warn"),
+        ((12.06, 12.0, 12.06, 12.0, 11.94), 300.0, "pass"),
+        ((12.06, 12.0, 11.94, 11.88, 11.8), 360.0, "pass"),  # now it draws more, which explains a lower voltage
+        ((None, 11.8), 300.0, "pass"),
+        ((12.06, 11.8, 11.4), 300.0, "fail"),
+    ],
+)
+def test_a_slow_fall_of_the_12_v_rail_is_a_warning(
+    tmp_path: Path, volts: tuple[float | None, ...], watts: float, verdict: str
+) -> None:
+    """Its voltage under load fell over months before GPUs dropped out; each stress alone was above 11.5 V."""
+    *earlier, now = volts
+    assert measured.kept is not None
+    with History.open(tmp_path / "history.sqlite") as past:
+        for number, before in enumerate(earlier):
+            past.record(run_of(number, {measured.name: measured.kept(at_12v(before, 300.0))}))
+        figures_before = measured_before.recorded(past, past.named("servbadge"))
+    store = FactStore()
+    store.known[measured] = at_12v(now, watts)
+    (finding,) = supplied(store, figures_before=figures_before)
+    assert finding.verdict == verdict
+    if verdict == "warn":
+        assert finding.seen.startswith("12 V fell to 11.80 V")
+        assert finding.expected == "about 12.06 V, as on 2026-11-21"
+        shown = "12.06, 12.00, 11.94, 11.88, 11.80 V" if len(volts) == 5 else "12.06, 11.80 V"
+        assert f"lowest of each stress: {shown}" in finding.seen
+        assert "terminals" in finding.fix
+
+
+def test_a_stress_that_was_recorded_before_volts_were_kept_is_still_read(tmp_path: Path) -> None:
+    (old,) = kept()
+    del old["lowest_12v"]
+    with History.open(tmp_path / "history.sqlite") as past:
+        past.record(run_of(0, {measured.name: [old]}))
+        ((dated,),) = measured_before.recorded(past, past.named("servbadge")).values()
+    assert (dated.figures.tflops["fp32"], dated.figures.lowest_12v) == (14.0, None)
 
 
 def test_a_gpu_that_computed_nothing_alone_has_no_figures() -> None:
