@@ -1,15 +1,25 @@
-"""Software problems of NCCL: settings left in files, and stuck threads of the driver."""
+"""Software problems of NCCL: settings left in files, stuck threads of the driver, and jobs that do not go on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, check, of_symptom
+from rigwright.core.numbers import count, duration
+from rigwright.core.shortening import first_of
 from rigwright.facts import Facts, driver
 from rigwright.facts.gpu import gpus as gpu
+from rigwright.facts.gpu.processes import ObservedProcess, observation
 from rigwright.facts.nccl import p2p_test as nccl
+from rigwright.facts.own_programs import at_work
 
+IDLE_PERCENT = 1
+"""A GPU that is at most so busy, and a process that uses at most so much of a processor, does nothing (assumed)."""
+WAITS_BUSY_PERCENT = 99
+"""A GPU that is so busy without use of its memory waits within a collective (assumed)."""
+SILENT_S = 120
+"""A training that wrote nothing for so long is silent (assumed)."""
 FULL_PERCENT = 80
 """From this share of a CPU on a thread of the driver is stuck (assumed)."""
 
@@ -51,3 +61,74 @@ def not_stalled(facts: Facts) -> Iterator[Finding]:
         yield of_symptom("nccl.stalled_queue", entry.name, seen, verdict=verdict)  # type: ignore[arg-type]
     if not busy:
         yield Finding("the driver's threads", "pass", "none is stuck")
+
+
+JOBS = "jobs on the GPUs"
+
+
+@check(needs=observation)
+def jobs_work(facts: Facts) -> Iterator[Finding]:
+    """The processes that use the GPUs work. A job hangs if its GPUs or several GPUs do nothing and its processes too,
+    or if they are busy and do not use their memory, as in a collective of NCCL that does not end. Only where a test
+    did not run because the GPUs are in use."""
+    seen, programs = facts.all(observation, at_work)
+    own = {pid for program in programs for pid in program.pids}
+    jobs = [job for job in seen.processes if job.works and job.pid not in own]
+    if not jobs:
+        yield Finding(JOBS, "pass", "none")
+        return
+    held = {uuid for job in jobs for uuid in job.gpus}
+    of_held = [gpu for gpu in seen.gpus if gpu.uuid in held]
+    readings = [pair for gpu in of_held for pair in zip(gpu.busy_percent, gpu.memory_percent, strict=True)]
+    known = [(busy, memory) for busy, memory in readings if busy is not None]
+    spent = sum(job.processor_percent for job in jobs)
+    idle = bool(known) and all(busy <= IDLE_PERCENT for busy, _ in known) and spent <= IDLE_PERCENT * len(jobs)
+    waits = bool(known) and all(
+        busy >= WAITS_BUSY_PERCENT and memory is not None and memory <= IDLE_PERCENT for busy, memory in known
+    )
+    who = _holders(jobs, len(held), len(seen.gpus))
+    if not (idle or waits):
+        rates = [f"{busy:.0f}" for busy in sorted({busy for busy, _ in known})]
+        how = f"{' to '.join(dict.fromkeys(rates[:1] + rates[-1:]))} % busy" if rates else "how busy is not known"
+        yield Finding(JOBS, "info", f"{who}; {how}, with {spent:.0f} % of a processor")
+    elif len(held) < 2 and len(held) < len(seen.gpus):
+        yield Finding(JOBS, "info", f"{who}, idle for {seen.seconds:.0f} s")
+    else:
+        silent = [job.output_age_s for job in jobs if job.output_age_s is not None]
+        how = f"{'idle' if idle else 'busy without memory access'} for {seen.seconds:.0f} s"
+        how += f", silent for {duration(min(silent))}" if len(silent) == len(jobs) and min(silent) >= SILENT_S else ""
+        pids = " ".join(str(job.pid) for job in jobs[:MOST_SHOWN])
+        cause = (
+            "the processes wait for each other: GPUs that do not reach each other, or one process that ended or is in "
+            "another call; or it is no training, and waits for its user (a notebook, a server)"
+        )
+        fix = (
+            f"sudo py-spy dump --pid {jobs[0].pid}, on the host, shows where it waits; sudo kill {pids} ends the job; "
+            "invoke verify, which then tests all pairs"
+        )
+        yield Finding(JOBS, "warn", f"{who}, {how}: training hangs?", "jobs that go on", cause, fix, "host")
+    for job in jobs[:MOST_SHOWN]:
+        yield Finding(f"{job.name} ({job.pid})", "info", _activity(job, seen.seconds))
+
+
+MOST_SHOWN = 16
+"""The most jobs that are shown each."""
+
+
+def _holders(jobs: Sequence[ObservedProcess], held: int, there: int) -> str:
+    """`4 processes of alice hold all 4 GPUs`."""
+    owners = first_of(sorted({job.user for job in jobs}), 3)
+    single = len(jobs) == 1
+    who = f"{jobs[0].name} ({jobs[0].pid}) of {owners}" if single else f"{len(jobs)} processes of {owners}"
+    gpus = f"{held} of {there} GPUs" if held < there else "the GPU" if there == 1 else f"all {there} GPUs"
+    return f"{who} {'holds' if single else 'hold'} {gpus if there else 'GPUs'}"
+
+
+def _activity(job: ObservedProcess, seconds: float) -> str:
+    """What one process did while it was observed, in words."""
+    waits = f"waits in {job.wait_channel}" if job.wait_channel else f"state {job.state}"
+    output = f"last output {duration(job.output_age_s)} ago, " if job.output_age_s is not None else ""
+    return (
+        f"of {job.user}, started {duration(job.age_s)} ago, {job.processor_percent:.0f} % of a processor in "
+        f"{seconds:.0f} s, {waits}, {output}{count(len(job.gpus), 'GPU')}: {job.command}"
+    )

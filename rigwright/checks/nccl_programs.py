@@ -8,6 +8,7 @@ from itertools import permutations
 
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Source, Verdict, check, of_symptom, of_text
+from rigwright.checks.environment import jobs_work
 from rigwright.checks.p2p import FAR, left_behind, symptom_of_branch
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, pci
@@ -15,7 +16,7 @@ from rigwright.facts.nccl import nccl_tests as nccl_programs
 from rigwright.facts.nccl.nccl_tests import Run, Table
 
 
-@check(needs=nccl_programs.nccl_tests)
+@check(needs=nccl_programs.nccl_tests, follows=(jobs_work,))
 def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """NVIDIA's all_reduce_perf and sendrecv_perf finish in time on all GPUs, with correct data, over the rig's links
     and with its bandwidth. Only with --nccl-tests."""

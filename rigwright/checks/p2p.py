@@ -292,11 +292,6 @@ def _seen(facts: Facts, rig: Rig | None, slots: dict[BusId, str] | None) -> tupl
     return document, machine(document, rig, slots, {gpu.bus_id: gpu.device_id for gpu in bus})
 
 
-def not_run(verdict: Verdict, why: str, fix: str) -> Finding:
-    """The finding for a requested peer-to-peer test that was not run."""
-    return Finding(TEST, verdict, f"not run: {why}", "", "", fix, check="p2p.ran")
-
-
 def left_behind(pids: Sequence[int]) -> Iterator[Finding]:
     """A finding for each process of a test that did not end."""
     for pid in pids:
@@ -304,7 +299,7 @@ def left_behind(pids: Sequence[int]) -> Iterator[Finding]:
         yield of_symptom("gpu.wedged", "host", seen, "no process left", verdict="fail")
 
 
-@check(active=True, follows=("gpu.", "ecc.", "module.", "fm."))
+@check(active=True, follows=("gpu.", "ecc.", "module.", "fm.", environment.jobs_work))
 def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """The test finished, found every GPU and correct data in the memory of each GPU, and left no process; no round
     failed."""

@@ -312,8 +312,8 @@ def judge(
     failed = [problem for problem in made if problem.verdict == "fail"]
     if failed:
         return Judgement("fail", _refusal(failed))
-    if unknown := sum(finding.verdict == "unknown" for finding in findings):
-        return Judgement("unknown", f"Not known: {count(unknown, 'check')} could not be answered")
+    if unknown := [problem for problem in made if problem.verdict == "unknown"]:
+        return Judgement("unknown", f"Not proved: {_first_titles(_titles(unknown))}")
     warnings = sum(problem.verdict == "warn" for problem in made) - required
     more = [count(warnings, "warning")] if warnings else []
     if required:
@@ -343,9 +343,12 @@ def _refusal(failed: Sequence[Problem]) -> str:
     begins = "Do not use " if of_gpus else "Not as configured: " if drift else "Not fit for work: "
     if of_gpus and others:
         others[0] = f"also {others[0]}"
-    every = [*texts, *others]
-    more = [f"and {len(every) - _SHOWN} more"] if len(every) > _SHOWN else []
-    return begins + "; ".join(every[:_SHOWN] + more)
+    return begins + _first_titles([*texts, *others])
+
+
+def _first_titles(titles: Sequence[str]) -> str:
+    more = [f"and {len(titles) - _SHOWN} more"] if len(titles) > _SHOWN else []
+    return "; ".join([*titles[:_SHOWN], *more])
 
 
 def _titles(made: Sequence[Problem]) -> list[str]:

@@ -31,6 +31,14 @@ def count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+def duration(seconds: float) -> str:
+    """`40 s`, `9 minutes`, `5 hours`, `3 days`: rounded down, in the largest unit of which there are two."""
+    for unit, length_s in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= 2 * length_s:
+            return f"{int(seconds // length_s)} {unit}s"
+    return f"{int(seconds)} s"
+
+
 def numbers(version: str) -> tuple[int, ...]:
     """Converts 535.171.04 to (535, 171, 4), which can be compared. Raises ValueError for any other text."""
     return tuple(int(part) for part in version.split("."))

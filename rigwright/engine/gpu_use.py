@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from rigwright.core.errors import ConsentError
+from rigwright.core.numbers import duration
+from rigwright.core.shortening import first_of
 from rigwright.engine import own_programs
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import Unreadable
 from rigwright.facts.gpu import gpus as gpu, mig
+from rigwright.facts.gpu.processes import Observation, observation
 from rigwright.facts.own_programs import at_work
+
+MANY = 16
+"""The most process ids of one program that a message names."""
 
 
 def gpu_use(run: HostRun, continues: str = "") -> str:
-    """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs. `continues`: see
-    `gpu_users`."""
+    """`the GPUs are in use by python3 of alice for 9 minutes (4711, 4712)`, or why that cannot be read; "" for idle
+    GPUs. `continues`: see `gpu_users`. Users are observed for some seconds, which is a fact of the run afterwards."""
     try:
-        users = gpu_users(run, continues)
+        if users := gpu_users(run, continues):
+            run.read_unknown((observation,))
+            users = gpu_users(run, continues)
     except ConsentError as error:
         return error.found
     return users and f"the GPUs are in use by {users}"
@@ -33,7 +41,8 @@ def mig_use(run: HostRun) -> str:
 
 
 def gpu_users(run: HostRun, continues: str = "") -> str:
-    """The processes that use a GPU, without the driver's own: `python3 (4711)`; "" for idle GPUs.
+    """The processes that use a GPU, without the driver's own: `python3 (4711)`, with owner and age if they were
+    observed; "" for idle GPUs.
 
     A program of rigwright is named with its run and its end. The program `continues` does not count if its command has
     ended: this command continues it. Raises ConsentError if the processes cannot be read.
@@ -48,11 +57,14 @@ def gpu_users(run: HostRun, continues: str = "") -> str:
     values = [value for fact in facts[:2] if isinstance(value := run.store.known[fact], tuple)]
     users: dict[int, gpu.Process] = {process.pid: process for processes in values for process in processes}
     own = {pid: program for program in own_programs.known(run) for pid in program.pids}
-    names: dict[str, None] = {}
+    observed = run.store.known.get(observation)
+    about = {job.pid: job for job in observed.processes} if isinstance(observed, Observation) else {}
+    pids_of: dict[str, list[str]] = {}
     for process in users.values():
-        program = own.get(process.pid)
+        program, job = own.get(process.pid), about.get(process.pid)
         if program is not None and not (program.name == continues and own_programs.command_ended(program)):
-            names[own_programs.in_words(program)] = None
+            pids_of[own_programs.in_words(program)] = []
         elif program is None and process.works:
-            names[f"{process.name} ({process.pid})"] = None
-    return ", ".join(names)
+            name = f"{process.name} of {job.user} for {duration(job.age_s)}" if job else process.name
+            pids_of.setdefault(name, []).append(str(process.pid))
+    return ", ".join(f"{name} ({first_of(pids, MANY)})" if pids else name for name, pids in pids_of.items())

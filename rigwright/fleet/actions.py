@@ -193,7 +193,8 @@ def _test(run: HostRun, options: NcclTestOptions) -> Stages[NcclTestResult]:
 
     run.tell(ActivityStarted(run.host.name, nccl_test.NAME))
     wheels = source_of_wheels(run, options.wheels)
-    result = nccl_test.test(run, replace(options, wheels="" if wheels == "none" else wheels))
+    optional = options.optional or (not options.wheels and run.bound.desired.p2p_wheels == "none")
+    result = nccl_test.test(run, replace(options, wheels="" if wheels == "none" else wheels, optional=optional))
     yield result
     return result
 

@@ -149,7 +149,8 @@ def test_verdicts_without_a_failure() -> None:
     warn = Finding("a", "warn", "old"), Finding("b", "warn", "slow", check="x.y")
     sentences = [sentence(problems(found), found) for found in (passed, (*passed, *warn), (*passed, *unknown), ())]
     assert sentences == [
-        "Fit for work: 34 checks hold", "Fit, with 2 warnings", "Not known: 3 checks could not be answered", "",
+        "Fit for work: 34 checks hold", "Fit, with 2 warnings",
+        "Not proved: x0: no answer 0; x1: no answer 1; x2: no answer 2", "",
     ]  # fmt: skip
     assert getattr(judge((), (), answered=False), "sentence", "") == "Not known: the host does not answer"
 

@@ -6,10 +6,12 @@ import pytest
 
 from rigwright.core.errors import ConsentError
 from rigwright.core.schema import BusId
-from rigwright.engine.gpu_use import gpu_users, mig_use
+from rigwright.engine.gpu_use import gpu_use, gpu_users, mig_use
 from rigwright.facts import Unavailable, Unreadable
 from rigwright.facts.gpu import gpus as gpu, mig
 from rigwright.facts.gpu.gpus import GpuMode, Process
+from rigwright.facts.gpu.processes import Observation, ObservedProcess, observation
+from rigwright.facts.own_programs import at_work
 from tests.host_runs import host_run
 
 OWN = (Process(1, "nvidia-persiste"), Process(2, "nv-fabricmanage"), Process(3, "nv-hostengine"))
@@ -39,6 +41,17 @@ def test_without_a_driver_the_open_devices_tell() -> None:
         "  expected: idle GPUs\n"
         "  fix:      end the processes that use the GPUs; then the same command with --disrupt"
     )
+
+
+def test_users_that_were_observed_are_named_with_their_owner_and_age() -> None:
+    job = {"command": "", "state": "S", "wait_channel": "", "processor_percent": 0, "output_age_s": None, "gpus": ()}
+    jobs = [ObservedProcess(pid, "python3", user="alice", age_s=600 + pid, **job) for pid in (4, 5)]  # type: ignore[arg-type]
+    run = host_run({})
+    run.store.known.update({
+        gpu.processes: (), gpu.holders: (*OWN, *jobs, Process(6, "bash")), at_work: (),
+        observation: Observation(1, 3, (), tuple(jobs)),
+    })  # fmt: skip
+    assert gpu_use(run) == "the GPUs are in use by python3 of alice for 10 minutes (4, 5), bash (6)"
 
 
 def test_gpus_with_mig_on_are_named() -> None:

@@ -23,7 +23,7 @@ from rigwright.engine import plugins
         ("operations", "no_such.operation"),
         ("operations", "../os.path"),
         ("checks", "machine.now"),
-        ("checks", "p2p.not_run"),
+        ("checks", "p2p.left_behind"),
         ("checks", "environment.check"),
         ("checks", "apt.clean"),
     ],

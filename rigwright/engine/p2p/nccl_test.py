@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rigwright import catalogue
 from rigwright.catalogue import nccl_wheels
-from rigwright.checks import Verdict, p2p
+from rigwright.checks import Finding, Verdict, p2p
 from rigwright.engine import onhost_program
 from rigwright.engine.gpu_use import gpu_use, mig_use
 from rigwright.engine.host_run import HostRun
@@ -30,19 +30,14 @@ class NcclTestOptions(Struct, frozen=True):
     """Options of the test. `quick`: small messages, no scaling table. `busy`: also while processes use the GPUs.
 
     `wheels`: the source of libraries that the host lacks: "fetch" (pip's index), a directory, "" (none: nothing is
-    copied to the host), or AS_THE_INVENTORY_SAYS (the inventory variable `p2p_wheels`). `beside`: other programs test
-    NCCL in the same run.
+    copied to the host), or AS_THE_INVENTORY_SAYS (the inventory variable `p2p_wheels`). `optional`: a host without the
+    libraries needs no test, because other programs test NCCL in the same run, or its owner has decided against it.
     """
 
     quick: bool = False
     busy: bool = False
     wheels: str = ""
-    beside: bool = False
-
-    @property
-    def verdict_when_not_run(self) -> Verdict:
-        """`info` when the user did not ask for the test, or other programs test the collective; else `unknown`."""
-        return "info" if self.quick or self.beside else "unknown"
+    optional: bool = False
 
 
 def test(run: HostRun, options: NcclTestOptions) -> NcclTestResult:
@@ -51,10 +46,11 @@ def test(run: HostRun, options: NcclTestOptions) -> NcclTestResult:
     Nothing stays on the host but libraries that were copied to it. Raises HostError, Unreachable.
     """
     if (use := gpu_use(run, continues=NAME)) and not options.busy:
-        return _not_run(options, use, "end them, then invoke verify --tags p2p; or add --busy")
+        return _not_run(use, "end them, then the same command again; or add --busy")
     if split := mig_use(run):
         why = f"{split}, and its instances have no peer access and no NCCL between them"
-        return _not_run(options, why, "mig: off in the inventory and invoke provision, to test the whole GPUs", "info")
+        return _not_run(why, "mig: off in the inventory and invoke provision, to test the whole GPUs", "info")
+    without_libraries: Verdict = "info" if options.optional else "unknown"
     try:
         document = _run_once(run, options, ())
         if not _lacks_library(document):
@@ -63,17 +59,17 @@ def test(run: HostRun, options: NcclTestOptions) -> NcclTestResult:
         if folders:
             return NcclTestResult(_run_once(run, options, folders))
     except wheel_copy.NoWheels as error:
-        return _not_run(options, str(error), error.fix)
+        return _not_run(str(error), error.fix, without_libraries)
     except (Unavailable, Unreadable) as error:
         fix = "invoke verify --tags p2p; journalctl -u rigwright-p2p, on the host"
-        return _not_run(options, str(error), fix, "unknown")
+        return _not_run(str(error), fix)
     lacks = f"on the host {document.errors[0].what}"
     source = f"--wheels {LAB_WHEELS}" if run.value(system.simulated) else "--wheels fetch, or --wheels DIR"
-    return _not_run(options, lacks, f"invoke verify --tags p2p with {source}")
+    return _not_run(lacks, f"invoke verify --tags p2p with {source}", without_libraries)
 
 
-def _not_run(options: NcclTestOptions, why: str, fix: str, verdict: Verdict | None = None) -> NcclTestResult:
-    return NcclTestResult(None, (p2p.not_run(verdict or options.verdict_when_not_run, why, fix),))
+def _not_run(why: str, fix: str, verdict: Verdict = "unknown") -> NcclTestResult:
+    return NcclTestResult(None, (Finding(NAME, verdict, f"not run: {why}", fix=fix, check="p2p.ran"),))
 
 
 def _lacks_library(document: Document) -> bool:
