@@ -103,10 +103,10 @@ def jobs_work(facts: Facts) -> Iterator[Finding]:
             "another call; or it is no training, and waits for its user (a notebook, a server)"
         )
         fix = (
-            f"sudo py-spy dump --pid {jobs[0].pid}, on the host, shows where it waits; sudo kill {pids} ends the job; "
-            "invoke verify, which then tests all pairs"
+            f"sudo py-spy dump --pid {jobs[0].pid}, on the host, shows where it waits; sudo kill {pids}, which ends "
+            "the job; then invoke verify, which then tests all pairs of GPUs"
         )
-        yield Finding(JOBS, "warn", f"{who}, {how}: training hangs?", "jobs that go on", cause, fix, "host")
+        yield Finding(JOBS, "warn", f"{who}, {how}: training hangs?", "", cause, fix)
     for job in jobs[:MOST_SHOWN]:
         yield Finding(f"{job.name} ({job.pid})", "info", _activity(job, seen.seconds))
 

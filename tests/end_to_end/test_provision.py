@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import time
 import zipfile
@@ -155,7 +156,8 @@ def _peers(badge: str, *words: str) -> tuple[dict[str, Any], list[tuple[str, str
 @pytest.mark.nightly
 def test_without_libraries_peers_are_not_tested(without_libraries: str, ssh: Ssh) -> None:
     host, found = _peers(without_libraries)
-    assert (host["status"], host["p2p"], found) == ("ok", None, [("p2p.ran", "info")])
+    assert (host["status"], host["p2p"], found) == ("failed", None, [("p2p.ran", "unknown")])
+    assert host["verdict"]["sentence"].startswith("Not proved: peer-to-peer test: not run: on the host ")
     refused = invoke("verify", "--host", without_libraries, "--tags", "p2p", "--wheels", "fetch")
     assert (refused.returncode, "cannot use NVIDIA's own libraries" in refused.stdout) == (2, True)
     assert ssh(without_libraries, LEFT).stdout == "inactive\n"
@@ -207,12 +209,58 @@ def test_peers_with_libraries_that_are_brought(without_libraries: str, ssh: Ssh)
 @pytest.mark.nightly
 def test_nobody_is_disturbed(whole: str) -> None:
     with training(whole):
-        host, found = _peers(whole)
-        assert (host["status"], found) == ("ok", [("p2p.ran", "info")])
-        asked, found = _peers(whole, "--tags", "p2p")
-        assert (asked["status"], found) == ("failed", [("p2p.ran", "unknown")])
-        assert "the GPUs are in use by " in asked["findings"][0]["seen"]
+        for words in ((), ("--tags", "p2p")):
+            host, found = _peers(whole, *words)
+            assert (host["status"], found) == ("failed", [("p2p.ran", "unknown")])
+            assert re.search(r"the GPUs are in use by .*sleep of root for \d+ s", host["findings"][0]["seen"])
         assert {verdict for _, verdict in _peers(whole, "--busy")[1]} == {"pass", "info"}
+
+
+COLLECTIVE = "cd /opt/job; setsid ./all_reduce_perf -b 8M -e 8M -g 4 </dev/null >log 2>&1 & echo $!"
+"""A collective on all GPUs, which hangs after the fault peers-hang."""
+WAITING = """
+for rank in 0 1 2 3; do setsid sleep 600 </dev/null >>/opt/job/log 2>&1 & echo $!; done
+touch -d '10 minutes ago' /opt/job/log
+"""
+"""Four ranks that wait, and have written nothing for ten minutes."""
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (COLLECTIVE, "python3 ({pids}) of ubuntu holds all 4 GPUs, busy without memory access for 3 s"),
+        (WAITING, "4 processes of ubuntu hold all 4 GPUs, idle for 3 s, silent for 10 minutes"),
+    ],
+    ids=["busy", "idle"],
+)
+def test_a_job_that_hangs_is_named_first(whole: str, ssh: Ssh, job: str, words: str) -> None:
+    """The peer-to-peer test cannot run beside it, so nothing is proved, and no verdict says fit."""
+    program, state = switch.get(whole).root / "opt/job/all_reduce_perf", switch.get(whole).hw / "volatile" / "state"
+    program.parent.mkdir(exist_ok=True)
+    program.parent.chmod(0o777)
+    write(program, (ROOT / "lab/simulators/cuda/nccl_tests.py").read_text(), 0o755)
+    inject.fault(whole, "peers-hang", "", print)
+    pids = ssh(whole, job).stdout.split()
+    if len(pids) > 1:  # sleep has no CUDA context, so the simulated driver is given one
+        with state.open("a") as out:
+            out.writelines(f"gpu{gpu}.procs={pid}:1000:python3\n" for gpu, pid in enumerate(pids))
+    else:
+        time.sleep(2)
+    try:
+        done = invoke("verify", "--host", whole)
+        host, tests = _peers(whole)
+    finally:
+        ssh(whole, f"kill -9 {' '.join(pids)}; sudo rm -r /opt/job")
+        state.write_text("".join(line for line in state.read_text().splitlines(True) if "procs" not in line))
+        inject.heal(whole, "peers-hang", print)
+    sentence = f"Not proved: jobs on the GPUs: {words.format(pids=pids[0])}: training hangs?"
+    assert (done.returncode, host["verdict"]) == (2, {"level": "unknown", "sentence": sentence})
+    assert sentence in " ".join(done.stdout.split())
+    (test,) = (one for one in host["findings"] if one["check"] == "p2p.ran")
+    assert (tests, test["seen"].startswith("not run: the GPUs are in use by ")) == ([("p2p.ran", "unknown")], True)
+    (problem,) = (one for one in host["problems"] if one["verdict"] == "unknown")
+    assert f"sudo kill {' '.join(pids)}" in [step["command"] for step in problem["steps"]]
+    assert _peers(whole)[0]["verdict"]["level"] == "warn", "the driver's age is the only warning"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ static unsigned percent(uint64_t part_ns)
 
 struct load gpu_load(int gpu)
 {
-    struct load sum = {0, 0, 0};
+    struct load sum = {0, 0, 0, 0};
     uint64_t busy_ns = 0, effort_ns = 0, now = now_ns();
     const struct process_activity *all = look();
     for (int slot = 0; all && slot < ACTIVITY_SLOTS; slot++) {
@@ -87,6 +87,7 @@ struct load gpu_load(int gpu)
         if (!all[slot].pid || !seen->mib || !alive(slot))
             continue;
         sum.mib += seen->mib;
+        sum.waits |= seen->solid_until == UINT64_MAX;
         add(seen, now - WINDOW_BUCKETS * BUCKET_NS, now, &busy_ns, &effort_ns);
     }
     sum.util = percent(busy_ns);

@@ -33,6 +33,7 @@ struct process_activity {
 
 struct load {
     unsigned util, effort, mib; /* percent, percent of full power, MiB of all processes */
+    int waits;                  /* a program has begun what never ends, such as a collective that hangs */
 };
 
 struct span_load {

@@ -103,11 +103,12 @@ struct moment gpu_now(int gpu)
 {
     struct moment now = {0};
     const struct gpu_physics *state = gpu_physics_now(gpu);
-    long asked = clamped(gpu_int(gpu, 0, "load"), 0, 100), seen = gpu_load(gpu).util;
+    struct load load = gpu_load(gpu);
+    long asked = clamped(gpu_int(gpu, 0, "load"), 0, 100), seen = load.util;
     set_clocks(gpu, state, &now);
     now.reasons = state->reasons | (unsigned long long)gpu_int(gpu, 0, "throttle");
     now.util = (unsigned)gpu_int(gpu, asked > seen ? asked : seen, "util");
-    now.memory_util = now.util / 2;
+    now.memory_util = load.waits ? 0 : now.util / 2;
     now.power_mw = (unsigned)gpu_int(gpu, (long)(1000 * state->power_w + 0.5), "power_mw");
     now.average_mw = (unsigned)gpu_int(gpu, (long)(1000 * mean(state->recent_w, RECENT) + 0.5), "power_mw");
     now.temp_c = (unsigned)gpu_int(gpu, (long)(state->core_c + 0.5), "temp");
