@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import secrets
@@ -25,7 +26,7 @@ from rigwright.cli.option_values import WATTS
 from rigwright.cli.options import InitOptions
 from rigwright.core import lazy_re
 from rigwright.core.control_characters import visible
-from rigwright.core.errors import HostError, UsageError
+from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.files import atomic
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.process import prompt
@@ -326,7 +327,7 @@ def _without_rig(
     if known:
         check_branch(known, branch)
     path = folder / "host_vars" / f"{options.host}.yml"
-    if inventory.host_variables(folder, options.host):
+    if _own_variables(folder, options.host):
         raise UsageError(
             "init", f"{folder}/host_vars has {options.host} already", "a name that is free", "move that away"
         )
@@ -372,17 +373,24 @@ def _described(
         for note in rig.notes:
             console.print(f"[yellow]{as_is(note)}[/]", soft_wrap=True)
     slots = init_draft.slots(rig, seen.gpus)
-    variables = inventory.host_variables(folder, options.host)
+    variables, path = _own_variables(folder, options.host), folder / "host_vars" / f"{options.host}.yml"
     if not variables:
-        text = init_draft.host_text(rig, slots, today, options.driver, _display(seen, console))
-        return {**files, folder / "host_vars" / f"{options.host}.yml": text}
+        return {**files, path: init_draft.host_text(rig, slots, today, options.driver, _display(seen, console))}
     if variables.get("rig") != rig.key:
         found = f"{folder}/host_vars has {options.host} already, and it is not about {rig.key}"
         raise UsageError("init", found, "a name that is free", "move that away, or choose another --host")
     console.print(as_is(f"{folder}/host_vars has {options.host} already, with rig: {rig.key}; it stays as it is"))
     if "slots" not in variables:
+        with contextlib.suppress(InputError):
+            return {**files, path: init_update.with_value(atomic.text_of(path), str(path), "slots", slots)}
         console.print(f"It names no positions; these would be slots: {as_is(str(slots))}", soft_wrap=True)
     return files
+
+
+def _own_variables(folder: Path, name: str) -> Mapping[str, Any]:
+    """The variables in host_vars/ for a host; {} if they are those of an example."""
+    example = atomic.text_of(folder / "host_vars" / f"{name}.yml").startswith(init_draft.EXAMPLE)
+    return {} if example else inventory.host_variables(folder, name)
 
 
 def _display(seen: Seen, console: Console) -> bool | None:

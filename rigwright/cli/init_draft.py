@@ -22,6 +22,8 @@ from rigwright.inventory.secrets import TAGS
 
 PLACEHOLDER = lazy_re.compile(r"(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+")
 """Addresses reserved for documentation, which hosts of the example inventory have."""
+EXAMPLE = "# An example"
+"""The begin of a file in host_vars/ that `init` replaces."""
 
 
 def matching(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tuple[Rig, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,29 @@ def test_a_card_newer_than_the_list_is_taken_with_the_owners_branch(tmp_path: Pa
     assert _without_rig(tmp_path, _seen(), options)["driver"]["branch"] == "580"
     with_v100 = _without_rig(tmp_path, _seen(["v100-pcie-16gb"]), options)
     assert (with_v100["driver"]["flavour"], with_v100["cuda"]["toolkit"]) == ("auto", "12.9")
+
+
+@pytest.mark.parametrize("gpus", [V100, ["rtx-3090"] * 3])
+def test_a_new_machine_replaces_the_example_of_its_name(gpus: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "host_vars" / "servbadge.yml"
+    shutil.copytree(ROOT / "inventory", tmp_path, dirs_exist_ok=True)
+    options = InitOptions(host="servbadge", address="a@b", rig="" if gpus == V100 else "rig-3090")
+    seen = structs.replace(_seen(gpus, unlisted={}), board=Board("GIGABYTE", "T180-G20-ZB3", "G20"))
+    files = init._described(options, tmp_path, seen, Console(quiet=True), TODAY)
+    assert len(loads(files[path], "x")["slots"]) == len(gpus)
+    assert "Written by" in files[path]
+    (unlisted,) = init._described(options, tmp_path, _seen(loaded="570.211.01"), Console(quiet=True), TODAY).values()
+    assert "rig" not in loads(unlisted, "x")
+
+
+def test_variables_that_the_owner_wrote_get_the_slots_and_stay(tmp_path: Path) -> None:
+    path = tmp_path / "host_vars" / "servbadge.yml"
+    path.parent.mkdir()
+    path.write_text("# mine\nrig: servbadge\ndriver: {branch: '535'}  # for P2P\n", encoding="utf-8")
+    options = InitOptions(host="servbadge", address="a@b", rig="servbadge")
+    files = init._described(options, tmp_path, _seen(V100, unlisted={}), Console(quiet=True), TODAY)
+    assert files[path].startswith("# mine\nrig: servbadge\ndriver: {branch: '535'}  # for P2P\n")
+    assert len(loads(files[path], "x")["slots"]) == 4
 
 
 GDM = display.Graphical("gdm.service", ())

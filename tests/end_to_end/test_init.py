@@ -43,7 +43,7 @@ def own(tmp_path: Path) -> Path:
     """Returns a user's inventory, beside a home folder whose ssh has the login key; `HOME` is `own.parent`."""
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "config").write_text(f"Host *\n  IdentityFile {SSH_KEY}\n")
-    shutil.copytree(ROOT / "inventory", tmp_path / "inventory", ignore=shutil.ignore_patterns("host_vars"))
+    shutil.copytree(ROOT / "inventory", tmp_path / "inventory")
     return tmp_path / "inventory"
 
 
