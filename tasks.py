@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-missing = [name for name in ("fabric", "jinja2", "paramiko", "pynvml", "rich", "yaml") if find_spec(name) is None]
+needed = ("fabric", "jinja2", "msgspec", "paramiko", "pynvml", "rich", "yaml")
+missing = [name for name in needed if find_spec(name) is None]
 if missing or sys.version_info < (3, 10):
     found = f"has no {', '.join(missing)}" if missing else "is older than 3.10"
     expected = "  expected: Python 3.10 or newer, with the packages of requirements/rigwright.lock\n"

@@ -25,14 +25,22 @@ def line(names: dict[str, str]) -> str:
     return f"{names['sys_vendor']} {names['product_name']}/{names['board_name']}, BIOS {names['bios_version']} {DATE}"
 
 
-def write(folder: Path, names: dict[str, str], memory: dict[str, int], host: str, gone_gib: int = 0) -> None:
-    """Writes the tables and files of a machine into `folder`; serial number and UUID are derived from `host`.
+def identity_of(host: str, rig: str) -> tuple[str, uuid.UUID]:
+    """Returns the serial number and the UUID of a host's board: another rig under the same name is another board."""
+    serial = hashlib.sha1(f"{host} {rig}".encode(), usedforsecurity=False).hexdigest()[:10].upper()
+    return serial, uuid.uuid5(uuid.NAMESPACE_DNS, f"{host}.{rig}.rigwright.invalid")
+
+
+def write(
+    folder: Path, names: dict[str, str], memory: dict[str, int], board: tuple[str, uuid.UUID], gone_gib: int = 0
+) -> None:
+    """Writes the tables and files of a machine into `folder`.
 
     `names`: sys_vendor, product_name, board_name, bios_version. `memory`: as lab.hardware.rigfile.memory returns it.
-    `gone_gib` GiB of the memory are missing; the last modules are shown as empty slots.
+    `board`: its serial number and UUID. `gone_gib` GiB of the memory are missing; the last modules are shown as empty
+    slots.
     """
-    serial = hashlib.sha1(host.encode(), usedforsecurity=False).hexdigest()[:10].upper()
-    identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"{host}.rigwright.invalid")
+    serial, identity = board
     for name in ("tables", "id"):
         (folder / name).mkdir(parents=True)
     table = _tables(names, memory, gone_gib, serial, identity)

@@ -126,7 +126,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
     pci.write(hw / "sys", roots, _spaces(hw), domain)
     names, memory, gone_gib = described_rig["dmi"], described_rig["memory"], int(now.get("memory.gone_gib", 0))
     modules = memory | {"speed_mt_s": int(now.get("memory.speed_mt_s", 0)) or memory["speed_mt_s"]}
-    dmi.write(hw / "dmi", names, modules, (hw / "name").read_text().strip(), gone_gib)
+    dmi.write(hw / "dmi", names, modules, dmi.identity_of((hw / "name").read_text().strip(), rig), gone_gib)
     cpufreq.write(hw / "cpufreq", described_rig["cpufreq"], cpufreq.cpus())
     if described_rig["infiniband"]:
         infiniband.write(hw / "infiniband", described_rig["infiniband"], infiniband.states(now))

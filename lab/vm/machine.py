@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import socket
 import subprocess
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address
@@ -201,8 +199,7 @@ def arguments(machine: Machine, gpus: Sequence[str]) -> list[str]:
 
 def _smbios(machine: Machine) -> list[str]:
     """Returns the options for the names in the firmware's tables: those of the rig."""
-    identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"{machine.name}.rigwright.invalid")
-    serial = hashlib.sha1(machine.name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
+    serial, identity = dmi.identity_of(machine.name, machine.rig or "")
     argv = ["-uuid", str(identity)]
     if machine.rig is None:
         return argv

@@ -89,7 +89,11 @@ def test_a_python_without_the_packages_is_told_what_to_type(tmp_path: Path) -> N
     done = process(sys._base_executable, "-I", "-S", "-c", code)
     found, expected, fix = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
-    assert found.startswith(f"error invoke: {os.path.realpath(sys._base_executable)} has no fabric, jinja2, paramiko")
+    imported = {"pyyaml": "yaml", "nvidia-ml-py": "pynvml"}
+    dependencies = (ROOT / "pyproject.toml").read_text().partition("\ndependencies = [\n")[2].partition("\n]")[0]
+    names = re.findall(r'^ *"([a-z0-9-]+)', dependencies, re.MULTILINE)
+    missing = sorted(imported.get(name, name) for name in names if name != "invoke")
+    assert found == f"error invoke: {os.path.realpath(sys._base_executable)} has no {', '.join(missing)}"
     assert expected == "  expected: Python 3.10 or newer, with the packages of requirements/rigwright.lock"
     assert fix == "  fix:      scripts/setup, then type .venv/bin/invoke"
 

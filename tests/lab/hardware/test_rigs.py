@@ -13,7 +13,7 @@ import yaml
 from lab.base.paths import RIGS
 from lab.cli.commands import up
 from lab.cli.inventory import _expected
-from lab.hardware import board, pci, rigfile
+from lab.hardware import board, dmi, pci, rigfile
 from lab.hardware.board import board_conf, of_model
 from lab.power import rig
 from lab.simulators.nvml.real_smi import SHA256, SUITES
@@ -84,6 +84,12 @@ def test_a_rig_is_the_catalogues(name: str) -> None:
     names = described["dmi"]["product_name"], described["dmi"]["board_name"]
     assert not known.boards or any(board in one for board in known.boards for one in names)
     assert not known.memory_gib or known.memory_gib == described["memory"]["gib"]
+
+
+def test_another_rig_under_the_same_name_is_another_board() -> None:
+    boards = [dmi.identity_of(*of) for of in (("a", "servbadge"), ("a", "rig-3090"), ("b", "servbadge"))]
+    assert len({serial for serial, _ in boards}) == len({uuid for _, uuid in boards}) == 3
+    assert dmi.identity_of("a", "servbadge") == boards[0]
 
 
 def test_no_uuid_and_no_serial_number_twice() -> None:
