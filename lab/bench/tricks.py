@@ -23,6 +23,7 @@ RTT_MS = 50
 
 
 def _replace(owner: object, name: str, value: object) -> None:
+    getattr(owner, name)  # a name that has changed is an error, not a trick that stays on
     setattr(owner, name, value)
 
 
@@ -35,7 +36,7 @@ def _patterns_at_once() -> None:
 def _nothing_ahead() -> None:
     from rigwright.engine import read_ahead
 
-    _replace(read_ahead, "recorded", lambda _host, _command: ())
+    _replace(read_ahead, "recorded_commands", lambda _host, _command: ())
 
 
 def _every_answer_parsed() -> None:
