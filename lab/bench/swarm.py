@@ -59,11 +59,13 @@ stages = sys.argv.pop(1)
 if stages:
     from lab.bench import swarm_stages
     swarm_stages.run(pathlib.Path(stages), sys.argv[1:])
+from lab.bench.tricks import TRICKS
+TRICKS[sys.argv.pop(1)]()
 from rigwright.cli.program import main
 main()
 """
 """Runs a command and writes the peak memory of its process, KiB, to the file of its first word; with a second word the
-stages to that file.
+stages to that file; the third is a trick that is turned off, or `none`.
 
 `ru_maxrss` is no measure of it: Linux counts the process that started the command as well (kernel/exec:
 `setmax_mm_hiwater_rss`)."""
@@ -175,10 +177,11 @@ def measured(
     forget: bool = True,
     stages: bool = False,
     workers: swarm_workers.Workers | None = None,
+    without: str = "none",
 ) -> Run:
     """Runs a command on all hosts, and measures the controller: processor time and memory of its process. `forget`:
     with an empty history. `stages`: also the processor time of each stage. `workers`: they have the hosts, and are
-    measured too."""
+    measured too. `without`: a trick of `lab.bench.tricks` that is turned off."""
     document = swarm.folder / "document.json"
     history = swarm.folder / "history"
     peak = swarm.folder / "peak_memory_kib"
@@ -187,7 +190,7 @@ def measured(
     own = {"RIGWRIGHT_HISTORY": str(history / "history.sqlite"), "XDG_STATE_HOME": str(swarm.folder / "state")}
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"} | own
     of_stages = swarm.folder / "stages.json"
-    argv = [sys.executable, "-c", PROGRAM, str(peak), str(of_stages) if stages else "", *words]
+    argv = [sys.executable, "-c", PROGRAM, str(peak), str(of_stages) if stages else "", without, *words]
     argv += ["--inventory", str(swarm.inventory), "--host", "all", "--json", str(document)]
     argv += workers.words() if workers else []
     before_s = workers.cpu_s() if workers else 0.0
@@ -364,6 +367,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--recording", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--stages", action="store_true")
+    parser.add_argument("--without", default="none")
     return parser.parse_args()
 
 
@@ -386,7 +390,12 @@ def main() -> int:
                     for time_ in TIMES:
                         with endpoints(swarm) as missing:
                             run = found[count, f"{name}{time_}"] = measured(
-                                swarm, words, forget=not time_, stages=given.stages, workers=workers
+                                swarm,
+                                words,
+                                forget=not time_,
+                                stages=given.stages,
+                                workers=workers,
+                                without=given.without,
                             )
                         bad = [*wrong(swarm, run), *(f"not recorded: {text[:200]}" for text in missing)]
                         all_bad += bad
