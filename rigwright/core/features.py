@@ -45,7 +45,7 @@ def _of_other_distributions() -> dict[str, ModuleType]:
     files = (file for path in sys.path if path for file in Path(path).glob("*.dist-info/entry_points.txt"))
     if not any(group in file.read_text(encoding="utf-8", errors="replace") for file in files):
         return {}
-    from importlib import metadata  # takes a sixth of the processor time of a run without changes
+    from importlib import metadata  # not loaded otherwise: docs/develop/speed.md
 
     return {point.name: point.load() for point in metadata.entry_points(group=ENTRY_POINTS)}
 
