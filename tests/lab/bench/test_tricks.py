@@ -1,4 +1,4 @@
-"""The speed tricks can still be turned off: a renamed function would leave a trick on, and its gain would look like noise."""
+"""Each speed trick can be turned off: a renamed function would leave it on, and its gain would look like noise."""
 
 from __future__ import annotations
 
