@@ -11,10 +11,22 @@ from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, common_branches
 from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.core.desired import Driver
-from rigwright.driver.apt_pin import NVIDIAS, PINNING, pin_path
+from rigwright.core.shortening import first_of
+from rigwright.driver.apt_pin import NVIDIAS, PINNING, pin_path, read_pins
+from rigwright.driver.kernel_ceiling import (
+    CEILING,
+    UPGRADE_WITHOUT,
+    boots_older,
+    ceiling_pin,
+    exceeds,
+    forbidden_moves,
+    newest_buildable,
+    too_new,
+)
 from rigwright.driver.load_failure import build_failure, load_failure
+from rigwright.driver.module_build import build_problem
 from rigwright.driver.package_sets import KERNELS, holding, upstream
-from rigwright.driver.resolve import PIN, moves_it, pinned
+from rigwright.driver.resolve import PIN, pinned
 from rigwright.facts import Facts, driver as state, files, grub, kernel as kernels, pci, system
 from rigwright.facts.apt import dpkg, history as apt_history
 
@@ -139,8 +151,8 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
         return
     now, proof = facts.all(dpkg.packages(*resolution.closure), dpkg.pin_proof)
     free = sorted(name for name in resolution.closure if name not in now or not now[name].held)
-    moves = facts(dpkg.next_upgrade) if proof.now != proof.proved else ()
-    free = free or [move.name for move in moves if moves_it(move, resolution)]
+    moves = [] if proof.now == proof.proved else forbidden_moves(facts, driver, resolution)
+    free = free or [move.name for move in moves]
     wanted, cause = "held, and not changed by upgrades", "upgrades can replace them"
     seen = f"{len(resolution.closure)} packages at {resolution.version}, held"
     if free:
@@ -157,6 +169,47 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
         yield Finding(
             "kernel", "fail" if failed else "warn", seen, wanted, cause, "invoke provision" if failed else fix
         )
+
+
+@check(follows=("run.",))
+def kernel_ceiling(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
+    """apt installs no kernel newer than the newest for which the driver's module is known to build.
+
+    Findings have a ceiling that could rise, the kernels that are withheld with a driver that builds for them, and a too
+    new kernel that is installed, with the boot entry of an older one. No finding without a pin, for a prebuilt module,
+    and with `kernel_ceiling: false` of the driver.
+    """
+    needed = (kernels.newest, UPGRADE_WITHOUT, pci.gpus, system.today, system.running_kernel)
+    now, _, newest, moves, bus, today, _ = facts.all(*(files.file(pin_path(name)) for name in (CEILING, PIN)), *needed)
+    resolution = pinned(facts, driver)
+    if resolution is None or resolution.kernel or not driver.kernel_ceiling:
+        return
+    version, ceiling = resolution.version, newest_buildable(facts, driver, resolution)
+    if not ceiling:
+        yield Finding("kernel ceiling", "info", f"the kernels for which {version} builds are not known")
+        return
+    wanted = f"kernels up to {ceiling}, for which {version} is known to build"
+    pins = [pin for pin in read_pins(now.text if now else "") if pin.packages == KERNELS]
+    withheld, there = too_new(moves, ceiling), ceiling_pin(ceiling) in pins
+    if not there:
+        lower = any(re.search(pin.pin.removeprefix("version ").strip("/"), f"{ceiling}.") for pin in pins)
+        seen = "the ceiling is lower, and could rise" if lower else "upgrades can bring kernels without a module"
+        verdict: Verdict = "warn" if lower else "fail"
+        yield Finding("kernel ceiling", verdict, seen, wanted, fix="invoke provision", source="catalogue")
+    elif withheld:
+        named = first_of([f"{move.name} {move.version}" for move in withheld], 3)
+        cards = [card for entry in bus if (card := card_of(entry.device_id))]
+        problem = build_problem(driver, version, withheld[0].version, cards, today)
+        cause = f"the driver is known to build for kernels up to {ceiling}; their updates are not withheld"
+        verdict, fix = ("warn", problem.error.fix) if problem and problem.builder else ("info", "")
+        expected = problem.error.expected if problem else wanted
+        yield Finding("kernel ceiling", verdict, f"withheld: {named}", expected, cause, fix, "catalogue")
+    else:
+        yield Finding("kernel ceiling", "pass", wanted, source="catalogue")
+    if exceeds(newest, ceiling):
+        seen, cause = f"{newest} is installed", "it is newer, so its module may not build"
+        fix = boots_older(facts, version, newest) or "no boot entry has an older kernel: invoke provision"
+        yield Finding("kernel", "warn", seen, wanted, cause, fix, "catalogue")
 
 
 @check(follows=("run.",))

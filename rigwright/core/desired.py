@@ -35,6 +35,8 @@ class Driver(Struct, frozen=True):
     is held at its version; auto selects prebuilt with Secure Boot on, otherwise dkms.
     `display`: True for the full set of packages, with the libraries for X, Wayland, OpenGL and video; False for the
     compute set; None for the compute set, or the set that is pinned already.
+    `kernel_ceiling`: where DKMS builds the module, apt installs no kernel newer than the newest for which the driver is
+    known to build.
     """
 
     branch: str
@@ -43,6 +45,7 @@ class Driver(Struct, frozen=True):
     flavour: Literal["auto", "proprietary", "open"] = "auto"
     modules: Literal["auto", "dkms", "prebuilt"] = "auto"
     display: bool | None = None
+    kernel_ceiling: bool = True
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES and not re.fullmatch(r"/[^\s'\"]+", self.source):

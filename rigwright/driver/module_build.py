@@ -15,10 +15,12 @@ from rigwright.core.errors import HostError
 
 
 class BuildProblem(Struct, frozen=True):
-    """A driver whose module does not build for a kernel (`certain`), or is not known to build for it."""
+    """A driver whose module does not build for a kernel (`certain`), or is not known to build for it. `builder`: the
+    branch that builds instead; "" if none is known."""
 
     certain: bool
     error: HostError
+    builder: str
 
 
 def depends_on_release(driver: Driver, kernel: str) -> bool:
@@ -58,7 +60,7 @@ def build_problem(
         f"{older}, or a driver that builds for {wanted}: {named}" if named else older,
         f"driver: {{branch: '{chosen}'{more}}}" if chosen else f"boot {older}",
     )
-    return BuildProblem(answer == "fails", error)
+    return BuildProblem(answer == "fails", error, chosen)
 
 
 def _releases(driver: Driver) -> Sequence[str]:

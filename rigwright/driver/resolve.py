@@ -46,6 +46,10 @@ from rigwright.facts.system import OsRelease
 PIN = "nvidia"
 
 
+ASKED = (system.os_release, files.file(pin_path(PIN)), pci.gpus, pci.nvswitches, state.secure_boot)
+"""The facts that `resolved` reads first."""
+
+
 class Resolution(Struct, frozen=True):
     """The driver that a host will have. `closure`: the version of each package. `kernel`: that of the prebuilt module,
     which is held with the driver; "" if dkms builds the module. `not_from`: the archive from which no package may be
@@ -155,8 +159,7 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
     Raises HostError if the release does not exist, if no source has it or only transitional packages, if another branch
     would also be installed, or if a prebuilt module is wanted and missing.
     """
-    needed = (system.os_release, files.file(pin_path(PIN)), pci.gpus, pci.nvswitches, state.secure_boot)
-    os_release, _, gpus, switches, secured = facts.all(*needed)
+    os_release, _, gpus, switches, secured = facts.all(*ASKED)
     signed = wants_prebuilt(driver, os_release, secured)
     kept = pinned(facts, driver)
     if kept and _is_valid(facts, kept, driver, signed):

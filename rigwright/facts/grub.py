@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -174,13 +174,16 @@ def _heading(line: str) -> tuple[str, str]:
     return words[1], next((value for name, value in options if name in ("--id", "$menuentry_id_option")), "")
 
 
+_LINUX = lazy_re.compile(r"linux(16|efi)?\s")
+
+
 def entry_of(node: Node) -> Entry:
     """The kernel, initramfs and command line of a menu entry. Raises ValueError if it loads no kernel."""
     linux: list[str] = []
     initrd = ""
     for line in node.body:
         words = line.split()
-        if words and re.fullmatch(r"linux(16|efi)?", words[0]):
+        if _LINUX.match(line):
             linux = words[1:]
         if words and re.fullmatch(r"initrd(16|efi)?", words[0]):
             initrd = words[-1]
@@ -190,6 +193,26 @@ def entry_of(node: Node) -> Entry:
 
 
 grub = Fact("grub.grub", script(_SCRIPT, reads=True, cache_key=INSTALLED), _grub)
+
+
+def _entries(result: Result) -> dict[str, str]:
+    return dict(_named(menu(result.text.partition("--cfg\n")[2]), ""))
+
+
+def _named(nodes: Sequence[Node], above: str) -> Iterator[tuple[str, str]]:
+    """The kernel and the name of each entry, in the reverse order of the menu: of two entries the first one counts."""
+    for node in reversed(nodes):
+        name = above + (node.identifier or node.title)
+        if node.children:
+            yield from _named(node.children, f"{name}>")
+        elif (
+            "recovery" not in name and re.fullmatch(r"[\w .,()+>-]{1,300}", name) and any(map(_LINUX.match, node.body))
+        ):
+            yield entry_of(node).release, name
+
+
+entries = Fact("grub.entries", script(_SCRIPT, reads=True, cache_key=INSTALLED), _entries)
+"""The entries without recovery ones, by kernel release: the name that grub-reboot takes (SUBMENU>ENTRY)."""
 
 
 def missing(words: Sequence[str], line: str) -> list[str]:

@@ -29,9 +29,19 @@ from rigwright.core.schema import AbsolutePath, BusId, FileName, Word
 from rigwright.core.shortening import first_of
 from rigwright.core.templates.host_files import SHIPPED, Templates
 from rigwright.driver.apt_pin import NVIDIAS, PINNING, interferes, pin_path, read_pins
+from rigwright.driver.kernel_ceiling import (
+    CEILING,
+    UPGRADE_WITHOUT,
+    boots_older,
+    ceiling_text,
+    exceeds,
+    forbidden_moves,
+    newest_buildable,
+    too_new,
+)
 from rigwright.driver.module_build import build_problem, depends_on_release
 from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, of_other_set, upstream
-from rigwright.driver.resolve import PIN, Resolution, block, cuda_distribution, moves_it, pinned, repository, resolved
+from rigwright.driver.resolve import ASKED, PIN, Resolution, block, cuda_distribution, pinned, repository, resolved
 from rigwright.facts import Facts, Unavailable, driver as state, files, kernel as kernels, pci, system
 from rigwright.facts.apt import archive as apt_archive, dpkg, history as apt_history, sources as apt_sources
 from rigwright.facts.gpu import gpus as gpu
@@ -97,8 +107,9 @@ def supported(
 def buildable(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Note]:
     """The module of the driver release builds for the running and the newest kernel, or is built already.
 
-    Raises HostError with other drivers that build if no release of a branch of NVIDIA's repository builds, unless
-    `modules` is dkms. Otherwise it is a note: a distribution can patch its own driver.
+    Raises HostError with other drivers that build, and the boot entry of an older kernel, if no release of a branch of
+    NVIDIA's repository builds, unless `modules` is dkms. Otherwise it is a note: a distribution can patch its own
+    driver.
     """
     running, newest, gpus, today = facts.all(system.running_kernel, kernels.newest, pci.gpus, system.today)
     names = dict.fromkeys(name for name in (running, newest) if name)
@@ -115,7 +126,9 @@ def buildable(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
         if of_all is None:
             yield Note(f"{problem.error.found}, as NVIDIA ships it; {problem.error.expected}", warn=True)
         elif of_all.certain and resolution.from_nvidia and driver.modules == "auto":
-            raise of_all.error
+            older, error = boots_older(facts, resolution.version, kernel), of_all.error
+            fix = f"{error.fix}; or {older}" if older else error.fix
+            raise HostError(error.where, error.found, error.expected, fix)
 
 
 @operation()
@@ -137,9 +150,8 @@ def repository_present(
     if driver.source.startswith("/"):
         yield from apt.directory(facts, path=AbsolutePath(driver.source), templates=templates)
     listed, keyring = apt.source_paths("cuda")
-    needed = (system.os_release, files.file(listed), apt_sources.keyring(keyring), apt_sources.sources)
-    of_driver = (files.file(pin_path(PIN)), files.file(keyring), pci.gpus, pci.nvswitches, state.secure_boot)
-    os_release, now, keys, every, *_ = facts.all(*needed, *of_driver)
+    needed = (files.file(listed), apt_sources.keyring(keyring), apt_sources.sources, files.file(keyring))
+    now, keys, every, _, os_release, *_ = facts.all(*needed, *ASKED)
     yield from _of_other_releases(every, cuda_distribution(os_release))
     remote = repository(os_release, cuda_repository)
     same = [source for source in every if source.is_of(remote.url)]
@@ -418,8 +430,41 @@ def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = N
 
 
 @operation()
+def kernel_ceiling(
+    facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None, templates: Templates = SHIPPED
+) -> Iterator[Change | Note]:
+    """Where DKMS builds the driver's module, apt's preferences exclude every kernel that is newer than the newest for
+    which the driver is known to build, and the metapackages that would bring it. Older kernels get their updates.
+
+    Notes have what an upgrade would install without that, and a too new kernel that is installed already, with the boot
+    entry of an older one. A prebuilt module, and `kernel_ceiling: false` of the driver, remove the rule.
+    """
+    path = pin_path(CEILING)
+    needed = (files.file(path), kernels.newest, UPGRADE_WITHOUT, system.running_kernel)
+    now, newest, upgrade, *_ = facts.all(*needed, *ASKED)
+    resolution = resolved(facts, driver, cuda_repository)
+    ceiling, version = newest_buildable(facts, driver, resolution), resolution.version
+    if not ceiling:
+        if now is not None:
+            yield Change("remove", path, "newer kernels withheld", "", (file.take_away(path),))
+        if driver.kernel_ceiling and not resolution.kernel:
+            yield Note(f"the kernels for which {version} builds are not known: no kernel is withheld")
+        return
+    for change in file.differing(facts, path, ceiling_text(ceiling, templates).encode()):
+        yield replace(change, before="", after=f"kernels up to {ceiling}, for which {version} builds")
+    if moves := too_new(upgrade, ceiling):
+        named = first_of([f"{move.name} {move.version}" for move in moves], 3)
+        yield Note(f"withheld from upgrades: {named}; {version} is known to build for kernels up to {ceiling}")
+    if exceeds(newest, ceiling):
+        text = f"{newest} is installed, and {version} is known to build for kernels up to {ceiling}"
+        older = boots_older(facts, version, newest) or "no boot entry has an older one"
+        yield Note(f"{text}: {older}", warn=True)
+
+
+@operation()
 def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
-    """A full upgrade, simulated by apt, changes no package of the driver, of CUDA, or of a held kernel.
+    """A full upgrade, simulated by apt, changes no package of the driver, of CUDA, or of a held kernel, and brings no
+    kernel above the ceiling.
 
     It is simulated again only after a change of dpkg's status, apt's lists or its preferences. Raises HostError with
     the packages that would change.
@@ -432,8 +477,7 @@ def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
         raise Unavailable("known when the driver is installed and held")
     if proof.now == proof.proved:
         return
-    moving = [move for move in facts(dpkg.next_upgrade) if moves_it(move, resolution)]
-    if moving:
+    if moving := forbidden_moves(facts, driver, resolution):
         shown = ", ".join(f"{move.name} {move.before} -> {move.version or 'removed'}" for move in moving[:4])
         texts = facts(dpkg.preferences).items()
         paths = [path for path, text in texts if any(interferes(pin) for pin in read_pins(text))]

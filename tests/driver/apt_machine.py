@@ -100,9 +100,9 @@ class Machine:
             text += re.sub(r"\n", f"\nStatus: {want} ok installed\n", stanza, count=1) + "\n\n"
         (self.folder / "status").write_text(text)
 
-    def pin(self, text: bytes) -> None:
-        """Writes the pin; an empty text removes it."""
-        path = self.folder / "etc/preferences.d" / Path(pin_path(PIN)).name
+    def pin(self, text: bytes, name: str = PIN) -> None:
+        """Writes rigwright's preferences file of that name; an empty text removes it."""
+        path = self.folder / "etc/preferences.d" / Path(pin_path(name)).name
         path.write_bytes(text) if text else path.unlink(missing_ok=True)
 
     def next_upgrade(self) -> dict[str, str]:

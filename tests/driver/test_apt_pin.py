@@ -6,8 +6,6 @@ Needs apt-get on the machine, and no root.
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,15 +104,6 @@ Depends: libnvidia-compute
 Package: nvidia-container-toolkit
 Version: 1.17.0-1
 """
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Yields a folder that apt's own user may read."""
-    path = Path(tempfile.mkdtemp(prefix="rigwright-pins-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
 
 
 def pinned(machine: Machine, wanted: Driver, *installed: str) -> Resolution:

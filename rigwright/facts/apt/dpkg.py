@@ -260,6 +260,19 @@ next_upgrade = Fact(
     lambda result: moves(_output(result)),
 )
 
+_UPGRADE_WITHOUT = """
+parts=$(mktemp -d -p /run) && trap 'rm -rf "$parts"' EXIT && cp /etc/apt/preferences.d/* "$parts"
+rm -f "$parts/${1##*/}" && apt-get -o Dir::Etc::preferencesparts="$parts" -s dist-upgrade
+"""
+
+
+def upgrade_without(path: str) -> Fact[tuple[Move, ...]]:
+    """What a full upgrade would change without one of the preferences files in /etc/apt/preferences.d; () if apt
+    refuses to upgrade."""
+    asks = script(_UPGRADE_WITHOUT, path, timeout_s=300, cache_key=INSTALLED)
+    return Fact(f"dpkg.upgrade_without({path})", asks, lambda result: moves(result.text))
+
+
 _BLACKLIST = lazy_re.compile(r'^Unattended-Upgrade::Package-Blacklist:: "(.*)";$', re.MULTILINE)
 unattended_blocked = Fact(
     "dpkg.unattended_blocked",
