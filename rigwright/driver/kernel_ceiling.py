@@ -71,7 +71,7 @@ def ceiling_pin(ceiling: str) -> Pin:
     """The pin with which apt installs no package of a kernel newer than `ceiling`, and no metapackage that brings one.
     It permits older versions of the same packages."""
     major, minor = map(int, ceiling.split("."))
-    return Pin(KERNELS, f"version /^({major}[.]({_above(minor)})|({_above(major)})[.])/", -1)
+    return Pin(KERNELS, rf"version /^({major}\.({_above(minor)})|({_above(major)})\.)/", -1)
 
 
 def ceiling_text(ceiling: str, templates: Templates = SHIPPED) -> str:
