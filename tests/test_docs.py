@@ -106,13 +106,10 @@ def _readme() -> str:
     return (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_pages_are_short() -> None:
+def test_pages_are_short_and_in_the_index() -> None:
     assert len(_readme().splitlines()) <= 90
     for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
         assert (ROOT / name).stat().st_size <= 4096, name
-
-
-def test_the_index_leads_to_every_page() -> None:
     text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     linked = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", text)}
     assert {*files("docs/**/*.md")} - linked == {ROOT / "docs" / "index.md"}

@@ -22,12 +22,9 @@ STEPS = [
 ]
 
 
-def test_differences_have_both_sides() -> None:
+def test_differences_have_both_sides_and_may_be_those_of_a_boot() -> None:
     here, reference = {"holds": frozenset({"a", "b"})}, {"holds": frozenset({"b", "c"})}
     assert [str(one) for one in differences(here, reference)] == ["holds: + a", "holds: - c"]
-
-
-def test_after_a_power_cut_each_section_may_be_as_after_a_boot() -> None:
     run, booted = ({"boot": frozenset(line), "limits": frozenset(watts)} for line, watts in (("a", "2"), ("b", "3")))
     here = {"boot": frozenset("a"), "limits": frozenset("3")}
     assert [str(one) for one in differences(here, run)] == ["limits: + 3", "limits: - 2"]
@@ -69,14 +66,11 @@ def test_the_page_tells_what_went_wrong() -> None:
     assert "  - `holds: + a`" in text
 
 
-def test_each_host_has_its_own_figures() -> None:
+def test_each_host_and_command_has_its_own_figures() -> None:
     text = _script().page([_row(), _row(host="vm", when="2026-11-23 01:00", seed=8, of=12, step="A step of before")])
     assert "Measured 2026-11-22, seed 7: 1 cuts of 315, at 1 places: 1 in the same state." in text
     assert "Measured 2026-11-23, seed 8: 1 cuts of 12, at 1 places: 1 in the same state." in text
     assert "| A step of before | in sync | - | - | same, 12 s |" in text
-
-
-def test_each_command_has_its_own_table() -> None:
     sweep = _row(
         command="limits.find",
         step="sweep",

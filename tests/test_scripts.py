@@ -117,15 +117,12 @@ def _setup(checkout: Path, python: str) -> subprocess.CompletedProcess[str]:
     return _run(checkout / "scripts" / "setup", cwd=checkout, env={"PATH": "/usr/bin:/bin", "PYTHON": python})
 
 
-def test_setup_without_venv_module(checkout: Path) -> None:
+def test_setup_without_python_or_venv(checkout: Path) -> None:
     fake = _python(checkout, 'case "$2" in *ensurepip*) exit 1 ;; esac; [ "$1" != --version ] || echo Python 3.11.2')
     done = _setup(checkout, fake)
     assert done.returncode == 1
     assert "Python 3.11.2 has no venv module" in done.stderr
     assert "sudo apt-get install python3-venv" in done.stderr
-
-
-def test_setup_without_python(checkout: Path) -> None:
     done = _setup(checkout, _python(checkout, "exit 1"))
     assert done.returncode == 1
     assert "no Python 3.10 or newer" in done.stderr

@@ -20,12 +20,9 @@ OLDER = {"71.86", "96.43", "173.14", "304", "340", "390"}
 """The last branches of the cards before Kepler, in NVIDIA's list."""
 
 
-def test_no_id_is_of_two_chips() -> None:
+def test_the_chips_are_of_one_id_and_agree_with_nvidias_list() -> None:
     spans = sorted((span[:4], span[5:], name) for name, chip in cards.chip_table().chips.items() for span in chip.ids)
     assert [(a, b) for a, b in itertools.pairwise(spans) if a[1] >= b[0]] == []
-
-
-def test_the_chips_agree_with_nvidias_list_and_with_the_described_models() -> None:
     assert cards.disagreements() == ()
     assert cards.without_chip() == ("29bb NVIDIA DRIVE P2021",)
     older = [device for device in catalogue.all_devices().values() if device.legacy_branch in OLDER]

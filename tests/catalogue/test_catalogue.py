@@ -89,7 +89,7 @@ def test_clocks_of_a_gpu(path: Path) -> None:
         assert (clocks.graphics_min or 0) <= clocks.default_application.graphics <= (clocks.graphics_max or 0)
 
 
-def test_driver_branches() -> None:
+def test_driver_branches_and_toolkits_go_together() -> None:
     branches = catalogue.branches()
     assert list(branches) == sorted(branches)
     for name, branch in branches.items():
@@ -98,9 +98,6 @@ def test_driver_branches() -> None:
         assert not any(NOT_OURS.search(note) for note in branch.notes)
     spoken = [numbers(branch.cuda) for branch in branches.values() if branch.cuda]
     assert spoken == sorted(spoken)
-
-
-def test_toolkits_go_with_branches() -> None:
     toolkits = catalogue.toolkits()
     assert list(toolkits) == sorted(toolkits, key=numbers)
     least = [numbers(one.shipped_driver) for one in toolkits.values()]
@@ -110,15 +107,12 @@ def test_toolkits_go_with_branches() -> None:
             assert int(toolkits[str(branch.cuda)].shipped_driver.split(".")[0]) <= int(branch.name)
 
 
-def test_dropped_architectures_are_the_last_cuda_of_models() -> None:
+def test_what_was_dropped_is_the_last_of_models() -> None:
     toolkits = list(catalogue.toolkits().items())
     last = {name: toolkits[at - 1][0] for at, (_, one) in enumerate(toolkits) for name in one.dropped}
     assert last == {"Kepler": "11.8", "Maxwell": "12.9", "Pascal": "12.9", "Volta": "12.9"}
     for model in catalogue.models().values():
         assert (model.key, model.last_cuda) == (model.key, last.get(model.architecture))
-
-
-def test_last_branches_are_those_of_models() -> None:
     last = {name: int(branch.name) for branch in catalogue.branches().values() for name in branch.last_for}
     assert last == {"Kepler": 470, "Maxwell": 580, "Pascal": 580, "Volta": 580}
     for model in catalogue.models().values():

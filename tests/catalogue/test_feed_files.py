@@ -29,15 +29,12 @@ def _names(source: str, *skip: str) -> list[str]:
     return [file.name for file in feed_files.feed_files(source, skip)]
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_a_folder_without_what_is_no_regular_file(tmp_path: Path) -> None:
     feed = folder(tmp_path / "feed")
     assert _names(str(feed)) == NAMES
     assert _names(feed.as_uri()) == NAMES
     assert _names(str(feed / "releases.json")) == ["releases.json"]
     assert _names(str(feed), "redistrib_1*", "releases.json") == NAMES[2:4]
-
-
-def test_what_is_no_regular_file_is_left_out(tmp_path: Path) -> None:
     feed = folder(tmp_path / "feed")
     os.mkfifo(feed / "redistrib_600.1.1.json")
     (feed / "redistrib_600.1.2.json").mkdir()
@@ -136,7 +133,7 @@ def site(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
     thread.join(10)
 
 
-def test_a_page(site: tuple[str, list[str]]) -> None:
+def test_a_page_and_only_files_below_it(site: tuple[str, list[str]]) -> None:
     url, asked = site
     for source in (f"{url}/feed/", f"{url}/feed", f"{url}/moved/"):
         assert _names(source) == NAMES
@@ -144,10 +141,7 @@ def test_a_page(site: tuple[str, list[str]]) -> None:
     asked.clear()
     assert _names(f"{url}/feed/", "redistrib_*") == ["releases.json"]
     assert asked == ["/feed/", "/feed/releases.json"]
-
-
-def test_only_files_below_the_page_are_downloaded(site: tuple[str, list[str]]) -> None:
-    url, asked = site
+    asked.clear()
     assert _names(f"{url}/page/") == ["redistrib_13.1.1.json", "redistrib_580.178.04.json"]
     assert asked == ["/page/", "/page/redistrib_13.1.1.json", "/page/redistrib_580.178.04.json"]
 

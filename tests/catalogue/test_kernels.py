@@ -46,9 +46,6 @@ def test_a_branch_is_as_good_as_its_best_release() -> None:
     assert any_builds(catalogue.branches()["590"].versions, "7.0") == "fails"
     assert newest_kernel(versions) == "7.2"
     assert any_builds((), "6.8") == "unknown"
-
-
-def test_the_first_release_of_each_branch() -> None:
     assert first_builders("7.0") == {"580": "580.142", "595": "595.58.03", "610": "610.43.02", "615": "615.71.09"}
 
 

@@ -70,7 +70,7 @@ def test_an_exact_name_or_a_single_entry_is_shown_in_full(typed: str, title: str
     assert explain(typed, TODAY)[0].title == title
 
 
-def test_a_gpu_of_the_list_says_what_is_known_and_what_is_not() -> None:
+def test_a_gpu_of_the_list_and_one_that_a_file_describes() -> None:
     (shown,) = explain("GTX 1070 Ti", TODAY)
     lines = {line.label: line.text for line in shown.lines}
     assert lines["PCI ids"] == "10de:1b82"
@@ -80,9 +80,6 @@ def test_a_gpu_of_the_list_says_what_is_known_and_what_is_not() -> None:
     kepler = {line.label: line.text for line in explain("Tesla K40c", TODAY)[0].lines}
     assert kepler["driver"] == "branches 340 at the earliest to 470, proprietary module"
     assert kepler["chip"] == "Kepler, compute capability 3.5"
-
-
-def test_a_gpu_that_a_file_describes_is_not_taken_from_the_list() -> None:
     assert devices_named("GTX 1060") == ()
     assert devices_named("Tesla V100-SXM2-16GB") == ()
     described = {device_id for model in catalogue.models().values() for device_id in model.pci_ids}

@@ -59,7 +59,7 @@ TABLE = ReleaseTable(
 )
 
 
-def test_an_update() -> None:
+def test_an_update_keeps_what_it_is_told_to() -> None:
     new = merged(TABLE, [_driver("580.1.2", date=NEW), _driver("580.1.4")], NEW)
     update = compared(TABLE, new)
     assert new.read == NEW
@@ -69,19 +69,17 @@ def test_an_update() -> None:
     kind = "long-term support"
     assert [after.date for _, after in update.changed] == [NEW]
     assert {entry.release: entry.kind for entry in new.releases}["580.1.4"] == kind
-
-
-def test_an_update_that_keeps_what_is_gone() -> None:
     new = merged(TABLE, [_driver("580.1.4")], NEW, keep=True)
     assert {entry.release for entry in TABLE.releases} < {entry.release for entry in new.releases}
     assert compared(TABLE, new).gone == ()
-
-
-def test_cuda_alone_does_not_make_the_table_newer() -> None:
     new = merged(TABLE, [_cuda("13.1.1", "590.1.1"), _cuda("13.6.0")], NEW)
     assert new.read == OLD
     assert [entry.release for entry in compared(TABLE, new).new] == ["13.6.0"]
     assert compared(TABLE, new).gone == ()
+    new = merged(TABLE, [_driver("580.1.4"), _driver("625.1.1", "releases.json", kind="new feature")], NEW)
+    again = merged(new, [_driver("580.1.4"), _driver("625.1.1", "releases.json", kind="new feature")], NEW)
+    assert again == new
+    assert parsed(written(new), "table") == new
 
 
 def test_a_redistrib_file_counts_more_than_releases_json() -> None:
@@ -95,13 +93,6 @@ def test_a_redistrib_file_counts_more_than_releases_json() -> None:
     for source in ("releases.json", "redistrib_535.1.1.json"):
         replaced = merged(TABLE, [_driver("535.1.1", source, NEW)], NEW)
         assert {entry.release: entry.source for entry in replaced.releases}["535.1.1"] == source
-
-
-def test_the_same_files_again_change_nothing() -> None:
-    new = merged(TABLE, [_driver("580.1.4"), _driver("625.1.1", "releases.json", kind="new feature")], NEW)
-    again = merged(new, [_driver("580.1.4"), _driver("625.1.1", "releases.json", kind="new feature")], NEW)
-    assert again == new
-    assert parsed(written(new), "table") == new
 
 
 @pytest.mark.parametrize(("days", "warned"), [(-3, False), (0, False), (90, False), (91, True), (400, True)])

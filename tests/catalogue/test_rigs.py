@@ -190,10 +190,14 @@ def test_a_dgx_1v_is_a_hybrid_cube_mesh() -> None:
     assert links == drawn
 
 
-def test_a_four_gpu_board_has_two_links_a_pair() -> None:
+def test_the_links_and_lanes_of_some_rigs() -> None:
     for name in ("servbadge", "servbadge-32gb", "servbadge-6gpu", "t181"):
         modules = [position for position in _rig(name).gpus if position.startswith("SXM2-")]
         assert _links(_rig(name)) == {frozenset(pair): 2 for pair in combinations(modules, 2)}
+    lanes = {name: _rig(name).lanes for name in catalogue.all_rigs() if _rig(name).lanes}
+    assert {name: {at: (one.width, one.generation) for at, one in found.items()} for name, found in lanes.items()} == {
+        "desktop": {"PCIE-2": (1, 3)}
+    }
 
 
 def test_a_variant_has_what_it_does_not_change() -> None:
@@ -204,13 +208,6 @@ def test_a_variant_has_what_it_does_not_change() -> None:
     assert variant.sources["supplies"] == base.sources["supplies"]
     assert variant.sources["limits"] != base.sources["limits"]
     assert sum(supply.watts * supply.count for supply in variant.supplies) == 3300
-
-
-def test_only_the_desktop_has_a_single_lane() -> None:
-    lanes = {name: _rig(name).lanes for name in catalogue.all_rigs() if _rig(name).lanes}
-    assert {name: {at: (one.width, one.generation) for at, one in found.items()} for name, found in lanes.items()} == {
-        "desktop": {"PCIE-2": (1, 3)}
-    }
 
 
 GOOD = """\
@@ -241,24 +238,18 @@ def _refused(folder: Path, text: str, at: str) -> str:
     return str(caught.value)
 
 
-def test_a_rig_of_the_users_own(tmp_path: Path) -> None:
+def test_rigs_of_the_users_own(tmp_path: Path) -> None:
     _own(tmp_path, GOOD + "links: {SXM2-1 SXM2-2: 2}\nlanes: {SXM2-1: {width: 8, generation: 3}}\n")
     rig = catalogue.rig("own", "inventory:3", folder=tmp_path)
     assert rig.models == ("v100-sxm2-16gb", "v100-sxm2-16gb")
     assert list(rig.pairs) == [("SXM2-1", "SXM2-2", 2)]
     assert (rig.slots, rig.supplies, rig.limits) == ({}, (), None)
-
-
-def test_the_users_own_comes_before_ours_of_that_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yml").write_text("title: Mine\nvariant_of: servbadge\nsources: {}\n", encoding="utf-8")
+    rig = catalogue.rig("mine", "inventory:3", folder=tmp_path)
+    assert (rig.title, rig.key, rig.links) == ("Mine", "mine", _rig("servbadge").links)
     (tmp_path / "servbadge.yml").write_text(GOOD, encoding="utf-8")
     assert catalogue.rig("servbadge", "inventory:3", folder=tmp_path).title == "A rig"
     assert len(_rig("servbadge").gpus) == 4
-
-
-def test_a_variant_of_ours(tmp_path: Path) -> None:
-    _own(tmp_path, "title: Mine\nvariant_of: servbadge\nsources: {}\n")
-    rig = catalogue.rig("own", "inventory:3", folder=tmp_path)
-    assert (rig.title, rig.key, rig.links) == ("Mine", "own", _rig("servbadge").links)
 
 
 def test_an_unknown_rig_is_told_where_it_was_named() -> None:

@@ -78,20 +78,21 @@ def lost(number: int) -> Finding:
     return of_symptom("gpu.off_bus", f"SXM3-{number} 0000:{number:02x}:00.0", "GPU is lost", "an answer", "host")
 
 
-def test_two_lost_gpus_are_two_problems_and_sixteen_are_one() -> None:
+def test_what_is_one_problem_and_what_two() -> None:
     assert [problem.title for problem in problems((lost(1), lost(2)))] == ["SXM3-1: lost", "SXM3-2: lost"]
     (problem,) = problems(tuple(map(lost, range(1, 17))))
     assert problem.title == "SXM3-1, SXM3-2, SXM3-3 and 13 more: lost"
     assert len(problem.gpus) == len(problem.findings) == 16
-
-
-def test_the_log_of_both_ends_of_a_link_is_one_problem() -> None:
     ends = [of_symptom("nvlink.error", f"SXM2-{n} 0000:0{n}:00.0", "1 x Xid 74", "none", "host") for n in (1, 2)]
     (problem,) = problems(tuple(replace(end, check="health.xids") for end in ends))
     assert problem.gpus == ("SXM2-1", "SXM2-2")
+    steps = [Finding(f"step: {number}", "fail", "a", "b", "", "invoke provision", check="plan") for number in range(9)]
+    (problem,) = problems(tuple(steps))
+    assert problem.title == "9 differences from the playbook"
+    assert sentence((problem,), steps) == "Not as configured: 9 differences from the playbook"
 
 
-def test_the_stronger_restart_wins() -> None:
+def test_the_stronger_restart_wins_and_a_machine_has_one() -> None:
     """The GPU's memory needs a reset, but the driver asks for a reboot: one reboot in place of the reset."""
     place = "SXM2-2 0000:07:00.0"
     memory = of_symptom(
@@ -100,9 +101,6 @@ def test_the_stronger_restart_wins() -> None:
     asks = Finding(place, "fail", "the driver asks for: Reboot", fix="sudo reboot", check="health.recovered")
     (problem,) = problems((memory, asks))
     assert [step.command or step.text for step in problem.steps] == ["sudo reboot", "return the GPU"]
-
-
-def test_one_restart_for_the_machine() -> None:
     _, findings = recorded(CASES / "problems" / "gpu_lost_and_ecc.yml")
     boots, errors, _ = problems(tuple(findings))
     assert [step.restart for step in boots.steps] == [3, 0, 0, 0]
@@ -134,13 +132,6 @@ def test_a_gpu_that_answers_again_hides_nothing() -> None:
         "SXM2-1: was off the bus at 2026-11-22 14:05 and answers again (2 x Xid 79)",
     ]
     assert sentence(made, (back, limits)) == "Not fit for work: SXM2-1: 300 W, expected 200 W"
-
-
-def test_steps_of_the_playbook_are_one_problem() -> None:
-    steps = [Finding(f"step: {number}", "fail", "a", "b", "", "invoke provision", check="plan") for number in range(9)]
-    (problem,) = problems(tuple(steps))
-    assert problem.title == "9 differences from the playbook"
-    assert sentence((problem,), steps) == "Not as configured: 9 differences from the playbook"
 
 
 def test_verdicts_without_a_failure() -> None:

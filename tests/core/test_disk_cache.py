@@ -133,12 +133,9 @@ def test_a_damaged_file_is_made_again(package: Path, damage: Callable[[Path], ob
     assert run(package, NO_YAML + PRINT) == first
 
 
-def test_nothing_is_written_where_python_keeps_no_modules(package: Path) -> None:
+def test_where_nothing_can_be_written_it_is_no_error_and_modes_are_those_of_python(package: Path) -> None:
     run(package, PYTHONDONTWRITEBYTECODE="1")
     assert kept(package) == {}
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(package: Path) -> None:
     (package / "rigwright" / "core" / "files" / "__pycache__").write_text("a file in its place")
     assert run(package) == run(package)
 

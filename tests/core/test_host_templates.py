@@ -37,7 +37,7 @@ def test_every_template_of_a_host_file_is_known_and_documented() -> None:
         assert f"| `{file.path}` | `{name}` | {variables} |" in page
 
 
-def test_an_owner_s_template_wins(tmp_path: Path) -> None:
+def test_an_owner_s_template_wins_in_the_first_folder(tmp_path: Path) -> None:
     own(
         tmp_path,
         "modprobe/blocked.conf.j2",
@@ -47,18 +47,18 @@ def test_an_owner_s_template_wins(tmp_path: Path) -> None:
     assert templates.render("modprobe/blocked.conf.j2", {"modules": ["nouveau"]}) == "install nouveau /bin/false\n"
     words = {"kernel_cmdline": ["iommu=pt"]}
     assert templates.render("grub/cmdline.cfg.j2", words) == SHIPPED.render("grub/cmdline.cfg.j2", words)
-
-
-def test_the_first_folder_wins(tmp_path: Path) -> None:
     for folder in ("first", "second"):
         own(tmp_path / folder, "cuda/ld.so.conf.j2", f"# {folder}\n{{{{ home }}}}/lib64\n")
     templates = host_files.owners((tmp_path / "first", tmp_path / "second"))
     assert templates.render("cuda/ld.so.conf.j2", {"home": "/x"}) == "# first\n/x/lib64\n"
 
 
-def test_templates_of_other_names_are_not_ours_to_judge(tmp_path: Path) -> None:
+def test_templates_of_other_names_and_backups_are_left_alone(tmp_path: Path) -> None:
     own(tmp_path, "nginx.conf.j2", "{% nonsense %}")
     assert host_files.owners((tmp_path,)) == Templates()
+    for name in ("grub/cmdline.cfg.j2", "grub/cmdline.cfg.j2~"):
+        own(tmp_path / "own", name, 'GRUB_CMDLINE_LINUX_DEFAULT="{{ kernel_cmdline | join(" ") }}"\n')
+    assert list(host_files.owners((tmp_path / "own",)).own) == ["grub/cmdline.cfg.j2"]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,11 @@ def test_a_broken_one_is_named_by_file_and_line(
     assert expected in caught.value.expected
 
 
-def test_an_unknown_filter(tmp_path: Path) -> None:
+def test_an_unknown_filter_and_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     path = own(tmp_path, "modprobe/blocked.conf.j2", "\n{{ modules | nope }}\n")
     with pytest.raises(InputError, match="No filter named 'nope'") as raised:
         host_files.owners((tmp_path,))
     assert raised.value.where == f"{path}:2"
-
-
-def test_one_that_cannot_be_read(tmp_path: Path) -> None:
     path = own(tmp_path, "apt/pin.j2", "")
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="cannot be read"):
@@ -118,12 +115,6 @@ def test_a_misspelt_name_is_reported(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="did you mean '") as raised:
         host_files.owners((tmp_path,))
     assert raised.value.where == str(path)
-
-
-def test_a_backup_of_a_template_is_not_reported(tmp_path: Path) -> None:
-    for name in ("grub/cmdline.cfg.j2", "grub/cmdline.cfg.j2~"):
-        own(tmp_path, name, 'GRUB_CMDLINE_LINUX_DEFAULT="{{ kernel_cmdline | join(" ") }}"\n')
-    assert list(host_files.owners((tmp_path,)).own) == ["grub/cmdline.cfg.j2"]
 
 
 def test_values_that_are_equal_in_python_are_rendered_apart() -> None:

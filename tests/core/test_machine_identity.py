@@ -98,11 +98,8 @@ def test_whether_two_identities_are_one_machine(before: str, now: str, compared:
     assert _identity(now).compared(_identity(before)) == compared
 
 
-def test_an_identity_read_without_root_keeps_what_is_known() -> None:
+def test_an_identity_is_completed_and_written() -> None:
     assert _identity("usi").updated(_identity("--I")) == _identity("usI")
-
-
-def test_the_text_of_an_identity() -> None:
     texts = [str(_identity(words)) for words in ("usi", "u-i", "---")]
     assert texts == ["board serial MH19S00123", f"product UUID {UUID}", "no identity"]
     assert str(_identity("--i")) == f"machine-id with hash {_identity('--i').machine_id_hash[:12]}"

@@ -20,11 +20,8 @@ def mig(value: Any) -> Mig:
     return found
 
 
-def test_off_is_off_on_every_gpu() -> None:
+def test_the_most_specific_name_counts_and_off_is_off_everywhere() -> None:
     assert mig(False).of("a100-sxm4-40gb", "SXM4-0", UUID) == ()
-
-
-def test_the_most_specific_name_counts_and_a_gpu_without_one_is_left_alone() -> None:
     wanted = mig(
         {"all": ["7g.40gb"], "a100-sxm4-40gb": ["3g.20gb"], "SXM4-0": [], UUID: ["1g.5gb", "3g.20gb/2c+1c", "1g.5gb"]}
     )

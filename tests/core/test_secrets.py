@@ -65,28 +65,22 @@ def test_a_known_secret_is_replaced_in_every_form(written: Callable[[str], str])
     assert len(left) < len(text), left
 
 
-def test_the_lines_of_a_key_are_replaced_alone_and_short_texts_are_not() -> None:
+def test_which_texts_and_names_are_secrets() -> None:
     Secret("-----BEGIN KEY-----\nAAAAB3NzaC1yc2E\nend\n")
     Secret("abc")
     assert secrets.redacted("x AAAAB3NzaC1yc2E y; the end; abc") == f"x {SHOWN} y; the end; abc"
-
-
-def test_the_names_that_tell_a_secret() -> None:
     names = "token HF_TOKEN db_password api_key apikey aws_secret_key ssh_passphrase credentials"
     assert [name for name in names.split() if not secrets.is_name(name)] == []
     others = "key token_limit passage keyboard_key ansible_ssh_private_key_file surpass"
     assert [name for name in others.split() if secrets.is_name(name)] == []
 
 
-def test_a_document_keeps_its_keys_and_the_words_of_rigwright() -> None:
+def test_documents_messages_and_events_have_no_secret() -> None:
     Secret("hosts")
     Secret("pass")
     given = {"hosts": [{"verdict": "pass", "seen": "it did pass", "n": 1}], "text": ("hosts",)}
     wanted = {"hosts": [{"verdict": "pass", "seen": f"it did {SHOWN}", "n": 1}], "text": [SHOWN]}
     assert secrets.redacted_document(given) == wanted
-
-
-def test_messages_and_events_have_no_secret() -> None:
     Secret(CANARY)
     assert CANARY not in str(HostError("h", f"found {CANARY}", f"expected {CANARY}", CANARY))
     assert CANARY not in visible(CANARY)

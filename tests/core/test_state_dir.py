@@ -86,15 +86,6 @@ def test_a_link_in_the_callers_folder_leads_root_nowhere(
 TEXT = '{\n  "a": 1\n}\n'
 
 
-def test_a_report_keeps_the_mode_and_the_link_of_the_one_before(tmp_path: Path) -> None:
-    real, link = tmp_path / "real.json", tmp_path / "run.json"
-    real.write_text("{}")
-    real.chmod(0o640)
-    link.symlink_to(real)
-    output_files.write_json({"a": 1}, str(link))
-    assert (link.is_symlink(), real.read_text(), real.stat().st_mode & 0o777) == (True, TEXT, 0o640)
-
-
 def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     pipe, got = tmp_path / "pipe", []
     os.mkfifo(pipe)
@@ -107,10 +98,16 @@ def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_a_report_makes_no_folder(tmp_path: Path) -> None:
+def test_a_report_makes_no_folder_and_keeps_mode_and_link(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         output_files.write_json({"a": 1}, str(tmp_path / "there" / "run.json"))
     assert list(tmp_path.iterdir()) == []
+    real, link = tmp_path / "real.json", tmp_path / "run.json"
+    real.write_text("{}")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    output_files.write_json({"a": 1}, str(link))
+    assert (link.is_symlink(), real.read_text(), real.stat().st_mode & 0o777) == (True, TEXT, 0o640)
 
 
 def test_a_key_is_added_to_what_is_there_whatever_that_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

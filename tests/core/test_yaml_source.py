@@ -111,7 +111,7 @@ def test_a_key_that_yaml_reads_as_no_text(key: str, read_as: str) -> None:
     assert error.expected == f"'{key}' in quotes"
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_a_file_is_named_also_if_it_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "x.yml"
     path.write_text("a: 1\na: 2\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
@@ -120,9 +120,6 @@ def test_a_file(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load(path, "shown.yml")
     assert caught.value.where == "shown.yml:2"
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     latin = tmp_path / "latin.yml"
     latin.write_bytes("a: gr\xfc\xdfe\n".encode("latin-1"))
     for path in (tmp_path / "absent.yml", tmp_path, latin):

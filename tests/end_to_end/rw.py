@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -76,26 +77,31 @@ def on_terminal(
     answers: list[tuple[str, str]], task: str, *words: str, deadline: float = 120, **environment: str
 ) -> tuple[int, str]:
     """Runs a command on a terminal and types each answer after its question; returns exit code and output."""
-    ours, theirs = pty.openpty()
     env = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY), "COLUMNS": "100", "TERM": "dumb", **environment}
-    done = subprocess.Popen(argv(task, *words), cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    text, asked, until = "", 0, time.monotonic() + deadline
+    pid, ours = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execve(sys.executable, argv(task, *words), env)
+    text, asked, until, code = "", 0, time.monotonic() + deadline, None
     try:
         while time.monotonic() < until:
             if not select.select([ours], [], [], 0.5)[0]:
                 continue
             try:
-                read = os.read(ours, 65536)
-            except OSError:
+                text += os.read(ours, 65536).decode()
+            except OSError:  # EIO: the other end is closed
                 break
-            text += read.decode()
             if answers[asked:] and answers[asked][0] in text:
+                time.sleep(0.2)  # what was typed before a password is asked for is thrown away
                 os.write(ours, answers[asked][1].encode() + b"\n")
                 asked += 1
+        else:
+            raise TimeoutError(text)
         assert not answers[asked:], f"never asked: {answers[asked][0]}\n{text}"
-        return done.wait(10), text.replace("\r\n", "\n")
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return code, text.replace("\r\n", "\n")
     finally:
-        done.kill()
-        done.wait()
         os.close(ours)
+        if code is None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)

@@ -9,13 +9,9 @@ from __future__ import annotations
 import base64
 import functools
 import json
-import os
-import pty
 import re
-import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +27,7 @@ from lab.host import login, network
 from lab.power import switch
 from tests.end_to_end.conftest import training
 from tests.end_to_end.plugs.machine import Nspawn
-from tests.end_to_end.rw import INVENTORY, argv, document, invoke, not_as_wanted
+from tests.end_to_end.rw import INVENTORY, argv, document, invoke, not_as_wanted, on_terminal
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.lab
@@ -298,39 +294,14 @@ def test_sudo_that_is_refused(bad: str, root: Root, inventory: Inventory) -> Non
     assert "refused the password" not in found_text, "the password is right; the user is not in sudoers"
 
 
-def at_a_terminal(*words: str, answers: dict[str, str], deadline: float = 120) -> tuple[int, str]:
-    """Runs a command in a terminal of 80 columns and answers each prompt once; returns the exit code and the output."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(ROOT)
-        os.environ.update(COLUMNS="80", TERM="xterm")
-        os.execv(sys.executable, argv(words[0], *words[1:]))
-    seen, waiting, ends = b"", dict(answers), time.monotonic() + deadline
-    while time.monotonic() < ends:
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                data = os.read(terminal, 65536)
-            except OSError:  # EIO: the other end is closed
-                break
-            seen += data
-        for prompt in [prompt for prompt in waiting if prompt.encode() in seen]:
-            time.sleep(0.2)
-            os.write(terminal, waiting.pop(prompt).encode())
-    else:
-        os.kill(pid, signal.SIGKILL)
-    os.close(terminal)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code, re.sub(r"\x1b\[[0-9;]*m", "", seen.decode(errors="replace").replace("\r\n", "\n"))
-
-
 def test_sudo_at_a_terminal(bad: str, root: Root, inventory: Inventory) -> None:
     words = ["plan", "--inventory", inventory(one={}), "--host", "one", "--tags", "boot"]
     with sudo_line("Defaults timestamp_type=global\nubuntu ALL=(ALL) PASSWD: ALL", bad, root):
-        assert at_a_terminal(*words, answers={"sudo password on one: ": "not it\r"})[0] == 1
-        code, text = at_a_terminal(*words, answers={"sudo password on one: ": PASSWORD + "\r"})
+        assert on_terminal([("sudo password on one: ", "not it")], *words)[0] == 1
+        code, text = on_terminal([("sudo password on one: ", PASSWORD)], *words)
         assert (code, "Plan:" in text) == (2, True), text
         assert PASSWORD not in text
-        code, text = at_a_terminal(*words, answers={"sudo password on one: ": "\x04"})
+        code, text = on_terminal([("sudo password on one: ", "\x04")], *words)
         assert "Traceback" not in text, "Ctrl-D at the password"
         word = base64.b64encode(PASSWORD.encode()).decode()
         assert login.ssh(switch.get(bad), f"echo {word} | base64 -d | sudo -S -v").returncode == 0
@@ -341,13 +312,13 @@ def test_sudo_at_a_terminal(bad: str, root: Root, inventory: Inventory) -> None:
 def test_consent_at_a_terminal(root: Root, inventory: Inventory) -> None:
     words = ["provision", "--inventory", inventory(one={}), "--host", "one", "--tags", "boot"]
     before = state(root)
-    code, text = at_a_terminal(*words, answers={"[y/N]": "n\r"})
+    code, text = on_terminal([("[y/N]", "n")], *words, COLUMNS="80")
     assert (code, "nothing was changed" in text) == (2, True)
     assert [line for line in text.splitlines() if len(line) > 80 and " " in line.strip()] == []  # a path may be longer
-    code, text = at_a_terminal(*words, answers={"[y/N]": "\x04"})
+    code, text = on_terminal([("[y/N]", "\x04")], *words)
     assert "Traceback" not in text, "Ctrl-D at the question"
     assert code in (2, 130)
-    code, text = at_a_terminal(*words, answers={"[y/N]": "\x03"})
+    code, text = on_terminal([("[y/N]", "\x03")], *words)
     assert (code, "Traceback" in text) == (130, False)
     assert state(root) == before
     piped = invoke("plan", *words[1:], COLUMNS="80")
@@ -444,31 +415,6 @@ def test_grub_files_that_do_not_parse(root: Root, inventory: Inventory, file: st
     finally:
         root(f"mv /root/kept {file}")
     says(host, file, "update-grub")
-
-
-@pytest.fixture
-def archive_away(root: Root) -> Iterator[Callable[[], None]]:
-    """Gives Ubuntu's archive an unreachable name; the yielded function makes the name reachable again."""
-    gateway = network.gateway()
-    root(
-        "cp -a /etc/apt/sources.list /etc/hosts /root/; echo 'Acquire::Retries 0;' >/etc/apt/apt.conf.d/00test;"
-        f" sed -i s/{gateway}/archive.test/ /etc/apt/sources.list; echo 127.0.0.1 archive.test >>/etc/hosts;"
-        " rm -rf /var/cache/rigwright /var/lib/apt/lists/*"
-    )
-    yield lambda: print(root(f"sed -i 's/.*archive.test/{gateway} archive.test/' /etc/hosts"))
-    root(
-        "mv /root/sources.list /etc/apt/; cat /root/hosts >/etc/hosts;"
-        " rm -rf /root/hosts /etc/apt/apt.conf.d/00test /var/cache/rigwright; apt-get -qq update"
-    )
-
-
-@pytest.mark.nightly
-def test_an_archive_that_cannot_be_reached(root: Root, inventory: Inventory, archive_away: Callable[[], None]) -> None:
-    host = stopped(root, inventory(one={}))["one"]
-    archive_away()
-    again = document("plan", "--inventory", inventory(one={}), "--host", "one")
-    assert again["exit_code"] == 2, f"the archive is back, and still: {again['hosts']['one']['error']}"
-    says(host, "archive.test")
 
 
 def test_a_cuda_repository_that_cannot_be_reached(root: Root, inventory: Inventory) -> None:
@@ -616,23 +562,6 @@ def waits_for_the_job_and_finishes(run: Provision, bad: str, root: Root) -> None
     assert done["hosts"]["one"]["rebooted"]
     assert root("dpkg --audit") == ""
     assert "535.261.03" in root("cat /proc/driver/nvidia/version")
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("provisioned")
-def test_limits_that_the_gpus_do_not_have(root: Root, inventory: Inventory) -> None:
-    hosts = stopped(
-        root,
-        inventory(
-            watts={"limits": {"power_limit_w": 400}},
-            few={"limits": {"power_limit_w": 10}},
-            clocks={"limits": {"application_clocks": {"memory_mhz": 877, "graphics_mhz": 1001}}},
-        ),
-    )
-    says(hosts["watts"], "400 W", "150 to 300 W", "power_limit_w: 300")
-    says(hosts["few"], "10 W", "power_limit_w: 150")
-    says(hosts["clocks"], "877,1001", "877,997", "877,1005")
-    assert root("nvidia-smi --query-gpu=power.limit --format=csv,noheader").split("\n")[:4] == ["200.00 W"] * 4
 
 
 @pytest.mark.nightly

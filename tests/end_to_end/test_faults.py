@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,8 +31,6 @@ apt-get -qq update
 apt-get install -qq -y "linux-headers-$(uname -r)" nvidia-headless-535 nvidia-utils-535
 update-grub
 """
-
-Does = Callable[..., str]
 
 
 def ssh(command: str, deadline: float = 60) -> subprocess.CompletedProcess[str]:

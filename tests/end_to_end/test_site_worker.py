@@ -35,7 +35,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(900)]
 WORKER, SCHEDULER, TARGETS = "t-worker", "t-scheduler", ("t-target1", "t-target2")
 PAGE = (ROOT / "docs" / "guide" / "rollouts.md").read_text(encoding="utf-8")
 UNIT, USER = "rigwright-worker", "/var/lib/rigwright-worker"
-ROLES = ("worker", "scheduler")
 STEPS = 12
 
 

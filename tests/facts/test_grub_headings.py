@@ -21,9 +21,3 @@ def test_words_are_those_of_shlex() -> None:
     for _ in range(20_000):
         line = "".join(chance.choice("ab'\"\\ \t\x0b#$") for _ in range(chance.randint(0, 9)))
         assert words(grub._words_of, line) == words(shlex.split, line), line
-
-
-def test_titles_and_identifiers() -> None:
-    heading = "menuentry 'Ubuntu, with Linux 6.1' --class gnu $menuentry_id_option 'gnulinux-6.1-advanced' {"
-    assert grub._heading(heading) == ("Ubuntu, with Linux 6.1", "gnulinux-6.1-advanced")
-    assert grub._heading("menuentry \"It's\" --id 'a' {") == ("It's", "a")

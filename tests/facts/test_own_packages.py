@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from rigwright.core.command import Result
 from rigwright.facts import own_packages
 from rigwright.facts.own_packages import OWN_PACKAGES, Installed, needed
 
-Work = Callable[..., list[str]]
 BEFORE = {"bash": "manual", "libc6": "auto", "make": "auto"}
 
 

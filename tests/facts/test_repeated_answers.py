@@ -46,15 +46,12 @@ def test_an_answer_that_comes_again_is_parsed_twice_and_then_known() -> None:
     assert parse.calls == 4, "another exit code and another question are other answers"
 
 
-def test_errors_are_raised_each_time() -> None:
+def test_errors_are_raised_each_time_and_stderr_is_apart() -> None:
     answers, parse = RepeatedAnswers(), Parser()
     for _ in range(3):
         with pytest.raises(ValueError, match="no such answer"):
             answers.parsed("name", parse, answer("bad"))
     assert parse.calls == 3
-
-
-def test_stdout_and_stderr_are_told_apart() -> None:
     answers = RepeatedAnswers()
     for out, error in ((b"ab", b"c"), (b"a", b"bc"), (b"ab", b"c"), (b"a", b"bc")):
         assert answers.parsed("name", lambda result: result.stdout, Result(0, out, error)) == out

@@ -114,15 +114,12 @@ def test_one_pair_of_each_kind_and_every_outlier(rounds: Any) -> None:
     assert rounds.to_measure(kinds, {}) == {}
 
 
-def test_after_a_hang_only_the_pairs_without_an_answer_go_alone(watch: Any, a_round: Any) -> None:
+def test_hangs_and_lost_gpus_leave_the_other_pairs(watch: Any, a_round: Any) -> None:
     watch.look_for_lost = lambda _gpus: None
     answers: dict[str, Any] = {"bytes 0-3": RIGHT}
     (again,) = watch.after({"ok": False, "outcome": "hang", "error": "no end", "init": False}, [a_round], answers)
     assert (again["id"], again["timeout_s"]) == ("bytes 1-2", 10)
     assert answers["bytes round 1"]["parts"] == ["bytes 1-2"]
-
-
-def test_a_lost_gpu_takes_only_its_pair_out_of_a_round(watch: Any, a_round: Any) -> None:
     watch.lost[3] = "GPU 3 no longer works"
     answers: dict[str, Any] = {}
     (left,) = watch.possible([a_round], answers)

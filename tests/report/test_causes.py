@@ -37,14 +37,17 @@ def test_another_cause(one: str, other: str) -> None:
     assert cause_of(one) != cause_of(other)
 
 
-def test_the_name_of_a_host_does_not_count() -> None:
+def test_what_is_left_out_of_a_text() -> None:
     assert cause_of("invoke stress --host a again", "a") == "invoke stress --host HOST again".replace(
         "again", "HOSTgHOSTin"
     )
     assert cause_of("ssh gpu1", "gpu1") == cause_of("ssh gpu2", "gpu2") == "ssh HOST"
+    assert without_places("Limits in force: SXM2-1 0000:06:00.0") == "Limits in force"
+    assert without_places("0000:06:00.0 GPU-531aad71 (serial 0320682532638)") == "GPU"
+    assert without_addresses("refused (192.0.2.9, port 22)") == "refused (ADDRESS, port 22)"
 
 
-def test_quantities_become_ranges() -> None:
+def test_of_several_texts_there_is_one() -> None:
     assert (
         common(["86 C, expected 70 C", "91 C, expected 70 C", "84 C, expected 65 C"])
         == "84 to 91 C, expected 65 to 70 C"
@@ -52,21 +55,9 @@ def test_quantities_become_ranges() -> None:
     assert common(["9 rows", "10 rows"]) == "9 to 10 rows"
     assert common(["6.8.0-71", "6.8.0-60", "6.8.0-60"]) == "6.8.0-60"
     assert (common(["one"]), common([])) == ("one", "")
-
-
-def test_variants_have_their_counts() -> None:
     assert variants(["a", "b", "b", "c", "d", "d", "d"]) == "d (3), b (2), a (1) and 1 more"
     assert variants(["300 W", "250 W"]) == "250 to 300 W"
     assert variants(["a", "a"]) == "a"
-
-
-def test_what_is_left_out_of_a_title() -> None:
-    assert without_places("Limits in force: SXM2-1 0000:06:00.0") == "Limits in force"
-    assert without_places("0000:06:00.0 GPU-531aad71 (serial 0320682532638)") == "GPU"
-    assert without_addresses("refused (192.0.2.9, port 22)") == "refused (ADDRESS, port 22)"
-
-
-def test_of_many_names_the_first_ones() -> None:
     text = listed(", ".join(f"node{number}x{number}" for number in range(0, 1000, 2)))
     assert len(text) < 200
     assert text.endswith("more")

@@ -58,12 +58,16 @@ def test_proved_is_said_only_if_every_check_passed(verdicts: tuple[Verdict, ...]
     assert (made.verdict is not None and made.verdict.sentence.startswith("Fit")) == proved
 
 
-def test_the_verdict_counts_a_required_test_apart_from_the_warnings() -> None:
+def test_a_required_test_is_counted_apart_and_replaced_after_the_checks() -> None:
     sentences = [
         made.verdict and made.verdict.sentence
         for made in (report("pass", required=True), report("warn", required=True))
     ]
     assert sentences == ["Not proved: 1 test is required", "Not proved: 1 test is required, 1 warning"]
+    planned = HostReport(Host("h", (), {})).with_result(PlanResult((), required_tests=(REQUIRED,)))
+    assert (planned.findings, planned.verdict, planned.required_tests) == ((), None, (REQUIRED,))
+    checked = planned.with_result(CheckResult((Finding("GPUs", "pass", "4"),)))
+    assert (len(checked.findings), checked.required_tests) == (1, ())
 
 
 def test_a_plan_names_what_is_required_once_for_all_hosts_of_it() -> None:
@@ -80,13 +84,6 @@ def test_a_plan_names_what_is_required_once_for_all_hosts_of_it() -> None:
         in stream.getvalue()
     )
     assert "invoke provision" in stream.getvalue()
-
-
-def test_what_the_plan_says_is_required_is_replaced_by_what_is_required_after_the_checks() -> None:
-    planned = HostReport(Host("h", (), {})).with_result(PlanResult((), required_tests=(REQUIRED,)))
-    assert (planned.findings, planned.verdict, planned.required_tests) == ((), None, (REQUIRED,))
-    checked = planned.with_result(CheckResult((Finding("GPUs", "pass", "4"),)))
-    assert (len(checked.findings), checked.required_tests) == (1, ())
 
 
 def test_hosts_with_the_same_result_are_shown_as_one() -> None:

@@ -182,22 +182,16 @@ def test_the_rest_of_a_line_is_indented(monkeypatch: pytest.MonkeyPatch) -> None
         assert words == [], name
 
 
-def test_a_try_is_a_table_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_80_and_120_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = _lines("try", 80, monkeypatch)
     at = [line.split() for line in lines].index(["measured", "unit", "before", "after", "change"])
     assert [line.split() for line in lines[at + 1 : at + 3]] == [
         ["peer-to-peer", "test", "passed", "16", "of", "16", "7", "of", "16", "fails"],
         ["products,", "all", "GPUs", "TFLOPS", "1711", "±", "5", "570.3", "±", "1.7", "-66.7", "%", "worse"],
     ]
-
-
-def test_a_lost_gpu_keeps_the_table_of_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = _lines("limits", 80, monkeypatch)
     assert [line.split()[0] for line in lines[:5]] == ["position", "SXM2-0", "SXM2-1", "SXM2-2", "SXM2-3"]
     assert "GPU is lost" in lines[3]
-
-
-def test_what_all_gpus_that_answer_share_is_shown_without_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(_lines("accept", 120, monkeypatch))
     assert "ECC                on\n" in text
     assert "Answer             ✗ GPU is lost (SXM2-3)" in text

@@ -91,13 +91,10 @@ def test_a_fleet() -> None:
                         "rig": "servbadge"}  # fmt: skip
 
 
-def test_units_are_in_the_names() -> None:
+def test_every_family_is_there_with_its_unit() -> None:
     for name in prometheus.FAMILIES:
         assert name.startswith("rigwright_")
         assert name.endswith(_UNITS) or name.endswith(_PLAIN), name
-
-
-def test_every_family_is_there_for_a_fleet_that_tells_all() -> None:
     host = made.a_node(3)
     host["machine"]["gpus"][0] |= {"remapped_corrected": 1, "remapped_uncorrected": 0, "tlimit_c": 46}
     found = read(prometheus.text(made.a_document(a=host)))

@@ -33,14 +33,11 @@ def test_a_host_name_of_60_characters(columns: int) -> None:
     assert {"h" * 60, ADDRESS, "second-hand", "servbadge", "short", "10.0.0.1", "rig"} <= set(words)
 
 
-def test_a_block_has_the_title_of_each_value() -> None:
+def test_blocks_where_there_is_no_room_else_a_table() -> None:
     lines = _shown(80)
     assert lines[0] == "h" * 60
     assert lines[1] == f"  address  {ADDRESS}"
     assert lines[lines.index("short") :] == ["short", "  address  10.0.0.1", "  rig      rig"]
-
-
-def test_with_room_and_in_a_pipe_it_is_a_table() -> None:
     for lines in (_shown(150), _shown(150, terminal=False)):
         assert lines[0].split() == ["host", "address", "groups", "rig"]
         assert len(lines) == 3

@@ -59,12 +59,9 @@ def page() -> Page:
     return Page(large())
 
 
-def test_it_is_whole_and_well_nested(page: Page) -> None:
+def test_the_page_is_well_nested_and_runs_only_its_own_script(page: Page) -> None:
     assert_well_formed(page)
     assert page.values("src") == []
-
-
-def test_only_its_own_script_may_run(page: Page) -> None:
     digest = base64.b64encode(hashlib.sha256(page.program.encode()).digest()).decode()
     policy = next(value for value in page.values("content") if "default-src" in value)
     sources = f"style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
@@ -77,16 +74,13 @@ def test_a_small_fleet_has_no_script() -> None:
     assert "script-src" not in text
 
 
-def test_every_machine_has_a_row_and_a_card(page: Page) -> None:
+def test_every_machine_has_a_row_sorted_by_what_is_wrong_and_a_card(page: Page) -> None:
     assert len(page.rows) == len(page.cards) == len(page.data["words"]) == len(page.data["gpus"]) == COUNT
     for (_, row), card in zip(page.rows, page.cards, strict=True):
         name = re.findall(r"<b>(.*?)</b>", row)[0]
         assert f">{name}</h3>" in card
         assert Parsed(card).wrong == []
         assert " id=" not in card.partition(">")[0], "the row has the id"
-
-
-def test_rows_are_sorted_by_what_is_wrong(page: Page) -> None:
     signs = [re.findall(r"<i><b>(.)</b>", row)[0] for _, row in page.rows]
     assert signs == sorted(signs, key="✗?!✓".index)
     assert set(signs) == set("✗?!✓")
@@ -111,7 +105,7 @@ def test_the_machines_of_a_cause_can_be_shown_alone(page: Page) -> None:
         assert "C under load" in page.data["words"][at]
 
 
-def test_filters_count_all_machines(page: Page) -> None:
+def test_filters_count_all_machines_and_the_search_finds_serials(page: Page) -> None:
     counts: dict[str, int] = {}
     for column in zip(*page.data["values"], strict=True):
         assert all(isinstance(value, list) for value in column)
@@ -120,9 +114,6 @@ def test_filters_count_all_machines(page: Page) -> None:
         counts[name] = int(number[:-1])
     assert counts["v100"] + counts["rtx"] + counts["a100"] == COUNT
     assert counts["unreachable"] == 24
-
-
-def test_the_search_finds_serials_and_uuids(page: Page) -> None:
     at = next(number for number, (_, row) in enumerate(page.rows) if "node-002" in row)
     assert "GPU-00000002" in page.data["words"][at]
     assert "192.0.2.2" in page.data["words"][at]

@@ -56,13 +56,19 @@ def test_forty_machines() -> None:
     assert len([one for one in found.values("class") if one.startswith("machine-card")]) == 40
 
 
-def test_a_host_of_whose_past_nothing_is_known() -> None:
+def test_a_report_without_a_past() -> None:
     document = made.a_fleet(6)
     for name in ("node-02", "node-05"):
         document["hosts"][name]["fleet"] = None
     found = parsed(document)
     assert "6 machines: 3 as expected" in found.text
     assert "Last answered" not in found.text
+    host = made.a_node(1)
+    host["fleet"] |= {"since": None, "was": "", "readings": {}}
+    found = parsed(made.a_document(a=host))
+    assert "The history has no earlier report of these machines." in found.text
+    assert "svg" not in found.tags
+    assert "No problems: every machine agrees with its playbook" in found.text
 
 
 def test_equal_findings_stand_once_with_all_their_hosts() -> None:
@@ -142,36 +148,21 @@ def test_what_follows_from_a_lost_gpu_is_no_problem_of_its_own() -> None:
     assert "Fix sudo poweroff reseat it" in parsed(document).text
 
 
-def test_a_machine_without_an_earlier_report_is_new() -> None:
+def test_what_changed_since_the_report_before() -> None:
     document = made.a_fleet(2)
     document["hosts"]["node-02"]["fleet"]["since"] = None
     (change,) = fleet_attention.changes(views(document))
     assert (change.title, [where.name for where in change.hosts]) == ("for the first time in a report", ["node-02"])
-
-
-def test_what_turned_worse_comes_before_what_is_only_other() -> None:
     turns = fleet_attention.changes(views(made.a_fleet(40)))
     assert [(one.kind, one.title, len(one.hosts)) for one in turns] == [
         ("worse", "no longer answers", 2), ("worse", "power", 1), ("other", "kernel", 2), ("better", "Xids", 1),
     ]  # fmt: skip
-
-
-def test_a_host_that_answers_again_and_changes_that_rigwright_made() -> None:
     host = made.a_node(1)
     change = {"subject": "driver", "before": "535.1", "after": "580.1", "run": "r1"}
     host["fleet"] |= {"was": "unreachable", "became": [change]}
     found = parsed(made.a_document(a=host))
     assert "answers again" in found.text
     assert "driver : 535.1 → 580.1 by rigwright" in found.text
-
-
-def test_the_first_report_says_that_it_is() -> None:
-    host = made.a_node(1)
-    host["fleet"] |= {"since": None, "was": "", "readings": {}}
-    found = parsed(made.a_document(a=host))
-    assert "The history has no earlier report of these machines." in found.text
-    assert "svg" not in found.tags
-    assert "No problems: every machine agrees with its playbook" in found.text
 
 
 @pytest.mark.parametrize(
@@ -253,19 +244,13 @@ def test_how_long_ago_a_plot_begins(seconds: float, words: str) -> None:
 # The plots
 
 
-def test_a_value_stays_until_there_is_another() -> None:
+def test_the_slots_of_a_plot() -> None:
     (found,) = sparkline.slots([[(25.0, 1.0), (75.0, 2.0), (200.0, 3.0)]], 0.0, 100.0)
     assert (found[0], found[13]) == (None, None)
     assert (found[14], found[41], found[42], found[-1]) == (1.0, 1.0, 2.0, 2.0)
-
-
-def test_a_gpu_that_is_lost_ends_where_the_others_go_on() -> None:
     lost, other = sparkline.slots([[(0.0, 40.0)], [(0.0, 41.0), (50.0, 42.0)]], 0.0, 100.0)
     assert (lost[0], lost[27], lost[28], lost[-1]) == (40.0, 40.0, None, None)
     assert other[-1] == 42.0
-
-
-def test_a_machine_that_went_away_ends_after_a_day() -> None:
     week = 7 * 86400.0
     (found,) = sparkline.slots([[(0.0, 40.0)]], 0.0, week)
     assert [value for value in found if value is not None] == [40.0] * 11
@@ -273,7 +258,7 @@ def test_a_machine_that_went_away_ends_after_a_day() -> None:
     assert None not in sparkline.slots([daily], 0.0, week)[0]
 
 
-def test_the_band_of_temperatures() -> None:
+def test_the_band_of_temperatures_and_the_sum_of_powers() -> None:
     found = sparkline.spread([[[(0.0, 31.0), (100.0, 40.0)]], [[(0.0, 35.0), (100.0, 62.0)]]], 0.0, 100.0, 87.0)
     assert found is not None
     assert (found.low, found.high, found.now, found.limit) == (30.0, 70.0, 62.0, None)
@@ -283,25 +268,16 @@ def test_the_band_of_temperatures() -> None:
     hot = sparkline.spread([[[(0.0, 80.0), (100.0, 88.0)]]], 0.0, 100.0, 87.0)
     assert hot is not None
     assert hot.limit == pytest.approx(sparkline.BOTTOM - (sparkline.BOTTOM - sparkline.TOP) * 7 / 20, abs=0.1)
-
-
-def test_a_time_without_readings_is_a_gap() -> None:
     week = 7 * 86400.0
     found = sparkline.spread([[[(0.0, 40.0), (week, 50.0)]]], 0.0, week)
     assert found is not None
     assert found.line.count("M") == found.area.count("Z") == 2
     assert found.line.endswith("M236 28L240 28")
-
-
-def test_the_sum_of_powers() -> None:
     found = sparkline.total([[[(0.0, 40.0), (100.0, 200.0)]], [[(50.0, 100.0)]]], 0.0, 100.0, 400.0)
     assert found is not None
     assert (found.low, found.high, found.now) == (0.0, 400.0, 300.0)
     assert found.limit == sparkline.TOP
     assert found.area.endswith("Z")
-
-
-def test_one_reading_is_no_plot() -> None:
     assert sparkline.spread([[[(100.0, 40.0)], [(100.0, 41.0)]]], 100.0, 100.0) is None
     assert sparkline.total([], 0.0, 100.0) is None
 

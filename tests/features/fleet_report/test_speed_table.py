@@ -48,9 +48,6 @@ def test_without_measurements_one_line_says_which_command_measures() -> None:
         host["measured"] = []
     text = " ".join(shown(hosts, 80).split())
     assert text == as_typed("no speed under full load is known of any machine: invoke stress --host 'node-[01:04]' measures it")  # fmt: skip
-
-
-def test_a_fleet_that_does_not_answer_says_nothing() -> None:
     hosts = fleet_documents.a_fleet(2)["hosts"]
     for host in hosts.values():
         host |= {"measured": [], "machine": None}

@@ -39,16 +39,13 @@ def test_a_word_that_is_no_run_is_refused_before_a_connection(monkeypatch: pytes
     assert "rollback --host frame --list" in caught.value.fix
 
 
-def test_the_flag_that_the_error_about_gpus_in_use_names_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_options_become_a_playbook_or_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[runner.HostCommand] = []
     monkeypatch.setattr(runner, "run", lambda _options, prepare: commands.append(prepare("id")) or 0)
     assert rollback(RollbackOptions(host="one", disrupt=True)) == 0
     assert commands[0].disrupt
     assert commands[0].playbook is not None
     assert commands[0].playbook.name == "rollback.yml"
-
-
-def test_the_list_of_runs_needs_no_playbook(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[runner.HostCommand] = []
     monkeypatch.setattr(runner, "run", lambda _options, prepare: commands.append(prepare("id")) or 0)
     assert rollback(RollbackOptions(host="one", list=True)) == 0

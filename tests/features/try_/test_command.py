@@ -210,14 +210,11 @@ def test_what_is_not_written_is_named(folder: Path) -> None:
     assert file.read_text() == HOST
 
 
-def test_a_host_without_a_file_gets_one(folder: Path) -> None:
+def test_a_host_without_a_file_gets_one_and_several_are_left_alone(folder: Path) -> None:
     host = inventory.read(folder).hosts["other"]
     line = inventory_line.of(host, folder, "driver", {"branch": "580"})
     inventory_line.settle(line, True, lambda: inventory.read(folder), Lines())
     assert inventory.read(folder).hosts["other"].variables["driver"] == {"branch": "580"}
-
-
-def test_several_files_of_a_host_are_left_alone(folder: Path) -> None:
     (folder / "host_vars" / "other").mkdir()
     (folder / "host_vars" / "other" / "one.yml").write_text("a: 1\n")
     line = inventory_line.of(inventory.read(folder).hosts["other"], folder, "driver", {"branch": "580"})

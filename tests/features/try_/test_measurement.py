@@ -48,7 +48,7 @@ def load(*rounds: Round) -> Load:
                 left_behind=())  # fmt: skip
 
 
-def test_rounds_become_quantities() -> None:
+def test_rounds_become_quantities_of_what_was_measured() -> None:
     sensors = (Sensors(1905, 300, 71, 4), Sensors(1800, 100, 60, None))
     one = Round(0, (30.0, 20.0), (Speed(0, 1, 10.0), Speed(1, 0, 20.0)), 11.5, sensors)
     assert measurement.rounds(load(one, one)) == {
@@ -56,9 +56,6 @@ def test_rounds_become_quantities() -> None:
         "all_reduce": (11.5, 11.5), "clock": (1800.0, 1800.0), "power": (400.0, 400.0), "temperature": (71.0, 71.0),
         "per_watt": (125.0, 125.0),
     }  # fmt: skip
-
-
-def test_what_was_not_measured_is_no_quantity() -> None:
     assert measurement.rounds(load(Round(0, (30.0,), None, None, None))) == {"products": (30.0,)}
     silent = (Sensors(None, None, None, None),)
     assert measurement.rounds(load(Round(0, None, None, None, silent))) == {}

@@ -211,7 +211,7 @@ def ramp(host: Host, driver: Bare, **keys: object) -> list[int]:
     return found
 
 
-def test_supply_out(hosts: dict[str, tuple[Host, Bare]]) -> None:
+def test_supply_out_of_each_rail(hosts: dict[str, tuple[Host, Bare]]) -> None:
     host, driver = hosts["servbadge"]
     assert ramp(host, driver) == [0, 0, 0, 0], "three supplies hold"
     inject.fault(host.name, "supply-out", "", lambda _: None)
@@ -224,16 +224,10 @@ def test_supply_out(hosts: dict[str, tuple[Host, Bare]]) -> None:
     assert ramp(host, driver, **limited, **clocks, **instance) == [0, 0, 0, 0], "with clocks they do"
     healed(host)
     assert ramp(host, driver) == [0, 0, 0, 0]
-
-
-def test_supply_out_of_a_rail_of_its_own(hosts: dict[str, tuple[Host, Bare]]) -> None:
     host, driver = hosts["rig-3090"]
     assert ramp(host, driver) == [0, 0, 0]
     inject.fault(host.name, "supply-out", "", lambda _: None)
     assert ramp(host, driver) == [15, 15, 0]
-
-
-def test_poor_joint(hosts: dict[str, tuple[Host, Bare]]) -> None:
     host, driver = hosts["servbadge"]
     inject.fault(host.name, "poor-joint", "", lambda _: None)
     assert sorted(ramp(host, driver))[-1] == 15

@@ -85,7 +85,7 @@ def test_default_that_is_not_in_the_menu_boots_the_first_and_a_submenu_its_first
     assert boot(default, {"saved_entry": "gone"})[0].title == title
 
 
-def test_a_saved_entry_stays_and_the_next_entry_holds_for_one_boot() -> None:
+def test_entries_that_are_saved_or_chosen_once() -> None:
     found, grubenv = boot("${saved_entry}", {"saved_entry": "advanced>advanced-52"})
     assert found.kernel == "/boot/vmlinuz-6.8.0-52"
     assert grubenv == {"saved_entry": "advanced>advanced-52"}
@@ -95,9 +95,6 @@ def test_a_saved_entry_stays_and_the_next_entry_holds_for_one_boot() -> None:
     again, after = boot("0", grubenv)
     assert again.kernel == "/boot/vmlinuz-6.8.0-57"
     assert after == grubenv
-
-
-def test_savedefault_saves_the_path_of_what_was_chosen_unless_booted_once() -> None:
     menu = MENU.replace("\tload_video\n", "\tsavedefault\n")
     assert boot("1>1", {"a": "1"}, menu)[1] == {"a": "1", "saved_entry": "advanced>advanced-52"}
     assert boot("0", {"next_entry": "1>1", "saved_entry": "0"}, menu)[1] == {"next_entry": "", "saved_entry": "0"}

@@ -71,7 +71,7 @@ def limits(driver: Bare) -> str:
     return ask(driver, "nvmlInit()\n" + code)
 
 
-def test_setters_refuse_an_ordinary_user(servbadge: Bare) -> None:
+def test_settings_are_roots_and_last_as_long_as_a_client(servbadge: Bare) -> None:
     calls = (
         "nvmlInit(); h = gpu(0)\n"
         "print(code(nvmlDeviceSetPersistenceMode, h, 1), code(nvmlDeviceSetPowerManagementLimit, h, 200000),\n"
@@ -80,9 +80,6 @@ def test_setters_refuse_an_ordinary_user(servbadge: Bare) -> None:
     )
     assert ask(servbadge, calls, user="nobody") == "4 4 4 4 4 4"
     assert limits(servbadge) == "300 300 300 300"
-
-
-def test_another_client_keeps_a_setting_alive(servbadge: Bare) -> None:
     holder = start(servbadge, "nvmlInit(); print('in', flush=True); sys.stdin.readline()", user="nobody")
     assert holder.stdout is not None
     assert holder.stdout.readline() == "in\n"

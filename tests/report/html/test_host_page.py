@@ -128,7 +128,7 @@ def test_every_text_of_a_host_is_only_text() -> None:
     assert text.encode()
 
 
-def test_several_hosts_have_an_index() -> None:
+def test_several_hosts_and_runs_are_one_page_with_an_index() -> None:
     hosts = {"a": made.healthy(), "b": made.broken(), "c": made.switched(), "d": made.unreachable()}
     found = parsed(a_document(code=3, **hosts))
     assert "verify of 4 hosts – rigwright" in found.text
@@ -136,9 +136,6 @@ def test_several_hosts_have_an_index() -> None:
     assert "? Not known: the host does not answer" in found.text
     assert "connection refused" in found.text
     assert "All of a" in found.text
-
-
-def test_documents_of_several_runs_are_one_page() -> None:
     found = parsed(a_document(a=made.healthy()), a_document(b=made.unreachable()))
     assert "2 hosts" in found.text
 
@@ -176,11 +173,15 @@ def test_what_was_judged_of_p2p_is_among_the_findings_once() -> None:
     assert (found.text.count("failed 0 to 1:"), found.text.count("warning 1 to 2:")) == (1, 1)
 
 
-def test_the_sheet_can_be_signed() -> None:
+def test_an_acceptance_sheet_can_be_signed_and_weighs_each_flaw() -> None:
     found = parsed(a_document("accept", servbadge=made.healthy()))
     for words in ("Acceptance sheet", "Sign-off", "accepted with remarks", "Signature", "Serial 0320682532600"):
         assert words in found.text
     assert "Sign-off" not in parsed(a_document(servbadge=made.healthy())).text
+    assert "No flaw found." in parsed(a_document("accept", x=made.healthy())).text
+    text = parsed(a_document("accept", code=2, x=made.broken())).text
+    assert "✗ serious flaw SXM2-1:" in text
+    assert "! minor flaw SXM2-3:" in text
 
 
 def test_a_sheet_has_what_the_last_stress_measured_or_the_command_that_does() -> None:
@@ -220,7 +221,7 @@ def test_changes_and_times_of_a_run() -> None:
         assert words in found.text
 
 
-def test_the_styles_ask_for_nothing() -> None:
+def test_the_page_is_small_and_asks_for_nothing() -> None:
     text = page([a_document(x=made.healthy())])
     style = text[text.index("<style>") : text.index("</style>")]
     assert "url(" not in style
@@ -228,6 +229,8 @@ def test_the_styles_ask_for_nothing() -> None:
     assert "prefers-color-scheme: dark" in style
     assert "@media print" in style
     assert "default-src 'none'" in text
+    size = len(page([a_document(x=made.switched())]).encode())
+    assert 20_000 < size < 250_000
 
 
 # The matrix
@@ -312,14 +315,11 @@ def test_missing_links_and_lost_gpus_are_drawn_so() -> None:
     assert "SXM2-1 06:00.0 to SXM2-2 07:00.0: 1 of 2 NVLinks" in found.words
 
 
-def test_nvswitches_are_one_bar() -> None:
+def test_nvswitches_are_one_bar_between_two_rows_of_gpus() -> None:
     found = topology.drawn(made.switched()["machine"])
     assert found
     assert "6 NVSwitches" in _boxes(found)
     assert [line.label for line in found.lines if line.kind == "nvlink"] == ["6"] * 16
-
-
-def test_sixteen_gpus_are_two_rows_with_their_switches_between() -> None:
     found = topology.drawn(made.switched()["machine"])
     assert found
     assert found.width < 900
@@ -433,11 +433,6 @@ def test_ends_of_nvlinks_are_pairs() -> None:
     assert a_machine(made.without_driver())["nvlinks"] == []
 
 
-def test_a_page_is_small() -> None:
-    size = len(page([a_document(x=made.switched())]).encode())
-    assert 20_000 < size < 250_000
-
-
 def test_no_template_lies_about_unused() -> None:
     folder = ROOT / "templates" / "report"
     texts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.j2")}
@@ -445,15 +440,12 @@ def test_no_template_lies_about_unused() -> None:
     assert set(texts) - used == {"page.html.j2", "fleet.html.j2", "power.html.j2"}
 
 
-def test_sixteen_lost_gpus_are_one_problem() -> None:
+def test_lost_gpus_and_many_cards_are_one_entry() -> None:
     found = parsed(a_document(code=2, dgx=made.all_lost()))
     sentence = "Do not use SXM3-0, SXM3-1, SXM3-2 and 13 more: lost"
     assert f"verify dgx: {sentence} – rigwright" in found.text
     assert found.text.count("reseat it") == 1
     assert "Evidence: 16 findings" in found.text
-
-
-def test_the_cards_of_many_gpus_without_a_problem_are_folded_except_on_a_sheet() -> None:
     assert "16 GPUs without a problem" in parsed(a_document(x=made.switched())).text
     assert "GPUs without a problem" not in parsed(a_document("accept", x=made.switched())).text
     assert "GPUs without a problem" not in parsed(a_document(x=made.healthy())).text
@@ -467,10 +459,3 @@ def test_commands_of_a_document_are_marked_as_such() -> None:
     ]
     text = page([a_document(code=2, servbadge=host)])
     assert "<code>.venv/bin/invoke explain x</code> lists causes" in text
-
-
-def test_an_acceptance_sheet_has_the_weight_of_each_flaw() -> None:
-    assert "No flaw found." in parsed(a_document("accept", x=made.healthy())).text
-    text = parsed(a_document("accept", code=2, x=made.broken())).text
-    assert "✗ serious flaw SXM2-1:" in text
-    assert "! minor flaw SXM2-3:" in text
