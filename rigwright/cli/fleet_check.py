@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -26,6 +26,8 @@ from rigwright.fleet.drift import Machine, Place
 from rigwright.history import History
 from rigwright.history.machines import shared
 from rigwright.report.tables import fleet as table
+
+T = TypeVar("T")
 
 FACTS: tuple[Fact[Any], ...] = (
     system.os_release,
@@ -139,6 +141,23 @@ def _remembered(
         known = seen_last(past, besides={machine for machine in recorded.values() if machine is not None})
     then = {gpu["uuid"]: Place(name, gpu["bus_id"]) for name, facts in before.items() for gpu in _gpus(facts)}
     return before, {**known, **then}
+
+
+def remembered(
+    runs: Sequence[HostRun],
+    text: Any,
+    of_machine: Callable[[History, int | None], T],
+    measurements: str,
+    ids: RecordedIds | None = None,
+) -> dict[str, T]:
+    """By host what the history has of earlier measurements; {} and a warning if the history cannot be read. `ids`: of
+    these hosts, if they are read already."""
+    try:
+        with History.open() as past:
+            return {name: of_machine(past, id) for name, id in (ids or RecordedIds(runs)).of(past).items()}
+    except HistoryError as error:
+        text.warn(f"nothing is known of earlier {measurements}: {error}")
+        return {}
 
 
 def machines_of(past: History, runs: Sequence[HostRun]) -> dict[str, int | None]:

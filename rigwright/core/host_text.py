@@ -111,6 +111,27 @@ def xml(text: str) -> ElementTree.Element:
     return root
 
 
+def unzipped(text: bytes, most: int) -> bytes:
+    """What `gzip | base64` made of at most so many bytes. Raises ValueError for other text, also one that is cut."""
+    import base64
+    import zlib
+
+    reader = zlib.decompressobj(31)
+    try:
+        data = reader.decompress(base64.b64decode(text), most + 1)
+    except zlib.error as error:
+        raise ValueError(f"gzip that cannot be read ({error})") from None
+    if len(data) > most or not reader.eof:
+        raise ValueError(f"gzip that is cut, or of more than {most} bytes")
+    return data
+
+
+def number_within(value: object, low: float, high: float) -> float | None:
+    """A number of JSON within these limits; None for anything else."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and low <= value <= high else None  # type: ignore[arg-type, operator]
+
+
 def without_middle(text: bytes, most: int) -> bytes:
     """The beginning and the end of a long text, and between them the number of bytes that are left out."""
     if len(text) <= most:

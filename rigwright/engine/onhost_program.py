@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -21,8 +21,10 @@ from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.engine import jobs, own_programs as ours, run_owner
 from rigwright.engine.host_run import HostRun
-from rigwright.facts import Fact, own_programs
+from rigwright.facts import Fact, Unavailable, Unreadable, own_programs
 from rigwright.facts.nccl.document import FOLDER
+
+T = TypeVar("T")
 
 UNIT = FOLDER.rpartition("/")[2]
 LIBRARIES = f"{FOLDER}/libraries"
@@ -115,6 +117,16 @@ def run_and_read(host_run: HostRun, program: OnhostProgram, fact: Fact[Any]) -> 
     host_run.store.known.pop(fact, None)
     with host_run.critical_section(program.name), run(host_run, program):
         host_run.read((fact,))
+
+
+def result(host_run: HostRun, program: OnhostProgram, fact: Fact[T]) -> T:
+    """Runs the program as `run_and_read` does; returns what the fact reads. Raises HostError also without a result."""
+    run_and_read(host_run, program, fact)
+    try:
+        return host_run.store(fact)
+    except (Unavailable, Unreadable) as error:
+        fix = f"journalctl -u {UNIT}, on the host; then the same command again"
+        raise HostError(host_run.host.name, f"the {program.name} has no result: {error}", "its document", fix) from None
 
 
 @contextlib.contextmanager

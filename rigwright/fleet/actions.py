@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -15,8 +15,8 @@ from rigwright.core.errors import HostError, RigwrightError
 from rigwright.core.host_result import HostResult
 from rigwright.engine.events import ActivityStarted, Note
 from rigwright.engine.host_run import HostRun
-from rigwright.engine.report import ApplyResult, CheckResult, ConnectResult, NcclTestResult, PlanResult
-from rigwright.facts import system
+from rigwright.engine.report import ApplyResult, CheckResult, ConnectResult, FactsResult, NcclTestResult, PlanResult
+from rigwright.facts import Fact, system
 from rigwright.facts.boot import next_boot
 from rigwright.facts.own_programs import at_work
 
@@ -162,6 +162,22 @@ def _verify(
     first = (*verify.left_at_work(run), *identity.findings(run))
     findings = ranked((*first, *checked, *required_tests, *verify.drift(planned.steps)))
     yield CheckResult(findings, verify.baseline(run, findings, accept=False), required_tests)
+
+
+def known_facts(run: HostRun, facts: Sequence[Fact[Any]]) -> FactsResult:
+    """Those of the facts that are known."""
+    known = run.store.known
+    return FactsResult({fact.name: known[fact] for fact in facts if fact in known})
+
+
+def check_measured(run: HostRun, **measured: Any) -> Iterator[HostResult]:
+    """Runs the checks of the playbook that need no test. `measured`: what a measurement and the history say, by the
+    name of the parameter of a check."""
+    from rigwright.engine import verify
+
+    run.tell(ActivityStarted(run.host.name, "checking"))
+    checks = verify.answerable(run.bound.checks, run, tested=False)
+    yield CheckResult(ranked(verify.CheckEvaluation(run, checks, measured).findings()))
 
 
 def _settled(

@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from rigwright.core.errors import HistoryError, UsageError
+from rigwright.core.typed_json import typed
 from rigwright.history import database as history_database, differences, gpu_readings, machines, run_rows
 from rigwright.history.database import HISTORY, file, set_aside
 from rigwright.history.differences import Changed, utc
@@ -26,6 +27,7 @@ from rigwright.history.machines import RecordedMachines
 
 __all__ = ["Changed", "History", "HistoryError", "HostSummary", "RunSummary", "Seen", "file", "set_aside"]
 
+T = TypeVar("T")
 
 _SEEN = "seen WHERE name IN (SELECT value FROM json_each(?))"
 _KNOWN = {
@@ -178,6 +180,16 @@ class History:
                 (machine, name),
             ).fetchall()
             return [Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), _text(row[3])) for row in rows]
+
+    def figures(self, machine: int | None, name: str, kind: type[T]) -> Iterator[tuple[str, str, T]]:
+        """The figures in all recorded values of a fact, oldest first, each with its time (ISO 8601) and run. A value of
+        another form, which another version wrote, is left out."""
+        for value in self.every(machine, name):
+            try:
+                figures = typed(value.value, tuple[kind, ...])  # type: ignore[valid-type]
+            except ValueError:
+                continue
+            yield from ((value.last_seen.isoformat(), value.run, each) for each in figures)
 
     def everywhere(self, name: str) -> dict[int, tuple[str, Seen]]:
         """By machine, the one last seen at the end: its name and the last value of a fact."""

@@ -3,9 +3,7 @@ guard_store.py write it."""
 
 from __future__ import annotations
 
-import base64
 import datetime
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +13,7 @@ from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
+from rigwright.core.host_text import number_within
 from rigwright.facts import READINGS, Fact, whole
 from rigwright.features.guard.variables import STEPS
 
@@ -114,7 +113,7 @@ def _state(result: Result) -> GuardState | None:
         return None
     state = _object(said.get("state", "{}"))
     gpus = [one for one in _list(state.get("gpus"), MOST_GPUS) if isinstance(one, dict)]
-    up_s, read_s = _number(float(said["up"]), 1e9), _number(state.get("up_s"), 1e9)
+    up_s, read_s = number_within(float(said["up"]), 0, 1e9), number_within(state.get("up_s"), 0, 1e9)
     fresh = state.get("boot_id") == said["boot"] and up_s is not None and read_s is not None
     month = state.get("month")
     return GuardState(
@@ -123,7 +122,7 @@ def _state(result: Result) -> GuardState | None:
         age_s=max(0.0, round((up_s or 0) - (read_s or 0), 1)) if fresh else None,
         gpus=len(gpus),
         hung=sum(one.get("state") not in ("", "none") for one in gpus),
-        fans=int(_number(state.get("fans"), MOST_FANS) or 0),
+        fans=int(number_within(state.get("fans"), 0, MOST_FANS) or 0),
         without_gpus=_text(state.get("without_gpus")),
         ring=_text(state.get("ring")),
         textfile=_text(state.get("textfile")),
@@ -145,12 +144,6 @@ def _list(value: Any, most: int) -> list[Any]:
     return value[:most] if isinstance(value, list) else []
 
 
-def _number(value: Any, most: float) -> float | None:
-    """A number of 0 to `most`; None for anything else."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value <= most else None
-
-
 def _text(value: Any) -> str:
     return one_line(value)[:LONGEST_TEXT] if isinstance(value, str) else ""
 
@@ -161,7 +154,7 @@ def _event(text: str) -> list[GuardEvent]:
         given = _object(text)
     except ValueError:
         return []
-    t, event = _number(given.get("t"), 4e9), given.get("event")
+    t, event = number_within(given.get("t"), 0, 4e9), given.get("event")
     if t is None or not isinstance(event, str) or not _EVENT.fullmatch(event):
         return []
     return [GuardEvent(t, _text(given.get("boot_id"))[:32], event, _text(given.get("text")))]
@@ -174,7 +167,7 @@ def _months(energy: Mapping[str, Any]) -> tuple[GuardMonth, ...]:
         if not _MONTH.fullmatch(month) or not isinstance(of_month, dict):
             continue
         keys = ("gpus_j", "machine_j", "s", "machine_s")
-        gpus_j, machine_j, seconds, machine_s = (_number(of_month.get(key), 1e15) for key in keys)
+        gpus_j, machine_j, seconds, machine_s = (number_within(of_month.get(key), 0, 1e15) for key in keys)
         if gpus_j is None or seconds is None:
             continue
         machine = round(machine_j / 3.6e6, 2) if machine_j is not None and machine_s else None
@@ -214,24 +207,20 @@ _HOURS = f"[ ! -f {FOLDER}/hours.jsonl ] || tail -n {MOST_HOURS} {FOLDER}/hours.
 def _hours(result: Result) -> tuple[GuardReading, ...]:
     if not result.stdout.strip():
         return ()
-    unpacker = zlib.decompressobj(31)
-    try:
-        data = unpacker.decompress(base64.b64decode(result.stdout, validate=False), MOST_BYTES + 1)
-    except zlib.error as error:
-        raise ValueError(f"packed readings that cannot be read ({error})") from None
-    if len(data) > MOST_BYTES or not unpacker.eof:
-        raise ValueError(f"packed readings that are cut, or of more than {MOST_BYTES} bytes")
-    found: list[GuardReading] = []
+    data = host_text.unzipped(result.stdout, MOST_BYTES)
+    readings: list[GuardReading] = []
     for line in host_text.lines(data.decode("utf-8", "replace"))[-MOST_HOURS:]:
         try:
             given = _object(line)
         except ValueError:
             continue
-        t, gpus = _number(given.get("t"), 4e9), given.get("gpus")
+        t, gpus = number_within(given.get("t"), 0, 4e9), given.get("gpus")
         for uuid, pair in list(gpus.items())[:MOST_GPUS] if t is not None and isinstance(gpus, dict) else ():
             if _UUID.fullmatch(uuid) and isinstance(pair, list) and len(pair) == 2:
-                found.append(GuardReading((t or 0) + 1800, uuid, _number(pair[0], 200), _number(pair[1], 1e5)))
-    return tuple(found)
+                readings.append(
+                    GuardReading((t or 0) + 1800, uuid, number_within(pair[0], 0, 200), number_within(pair[1], 0, 1e5))
+                )
+    return tuple(readings)
 
 
 hours = Fact("guard.hours", script(_HOURS, reads=True), _hours, kept=whole, kept_as=READINGS)

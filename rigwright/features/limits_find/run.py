@@ -330,9 +330,6 @@ def _run(run: HostRun, planned: SweepPlan, wheels: str) -> SweepDocument:
     except wheel_copy.NoWheels as error:
         found = f"the libraries for the load are missing: {error}"
         raise HostError(run.host.name, found, "cuBLAS", error.fix) from None
-    except (Unavailable, Unreadable) as error:
-        fix = f"journalctl -u {onhost_program.UNIT}, on the host"
-        raise HostError(NAME, str(error), "its document", fix) from None
     source = f"--wheels {nccl_test.LAB_WHEELS}" if planned.simulated else "--wheels fetch, or --wheels DIR"
     raise HostError(run.host.name, f"the host lacks libraries: {document.errors[0].what[:LONGEST]}", "cuBLAS", source)
 
@@ -353,8 +350,7 @@ def _run_once(run: HostRun, planned: SweepPlan, folders: Sequence[str]) -> Sweep
         at_end=f"puts {before} back",
         watched_s=SIMULATED_LEFT_S if planned.simulated else LEFT_S,
     )
-    onhost_program.run_and_read(run, program, limits_sweep.swept)
-    return run.store(limits_sweep.swept)
+    return onhost_program.result(run, program, limits_sweep.swept)
 
 
 def _require_limits_as_before(run: HostRun, sweep: Sweep, error: RigwrightError | None = None) -> None:

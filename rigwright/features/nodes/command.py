@@ -7,15 +7,14 @@ from typing import Any
 
 from rigwright.cli import fleet_check, runner
 from rigwright.core import host_ranges
-from rigwright.core.errors import HistoryError, HostError, UsageError
+from rigwright.core.errors import HostError, UsageError
 from rigwright.core.numbers import count
 from rigwright.engine.host_run import HostRun
-from rigwright.features.nodes import action as nodes, run as choice
-from rigwright.features.nodes.facts import LEAST, MOST, DatedLink, NodesMeasured
+from rigwright.features.nodes import interfaces, run as nodes
+from rigwright.features.nodes.facts import LEAST, MOST, NodesMeasured
 from rigwright.features.training_smoke.options import TrainSmokeOptions
 from rigwright.features.training_smoke.run import SmokeOptions
 from rigwright.fleet import pool
-from rigwright.history import History
 from rigwright.report.labels import as_is
 
 PLAYBOOK = "train-nodes"
@@ -33,7 +32,7 @@ def act(runs: list[HostRun], text: Any, options: TrainSmokeOptions, asked: Smoke
     if not _all_there(runs, text):
         return
     found = {run.host.name: nodes.traits(run, asked, options.links) for run in runs}
-    if unlike := choice.differences(found):
+    if unlike := interfaces.differences(found):
         _unlike(unlike, options.unlike, text)
     chosen = nodes.choose_nodes(runs)
     for node in chosen:
@@ -46,7 +45,8 @@ def act(runs: list[HostRun], text: Any, options: TrainSmokeOptions, asked: Smoke
     if not options.links:
         measured = nodes.train(runs, measured, asked)
     able = [run for run in runs if run.report.error is None]
-    pool.run_hosts(able, partial(nodes.judge, measured=measured, before=_before(able, text)), activity="checking")
+    before = fleet_check.remembered(able, text, nodes.earlier_links, "measurements")
+    pool.run_hosts(able, partial(nodes.judge, measured=measured, before=before), activity="checking")
     from rigwright.features.nodes import table
 
     for run in able:
@@ -88,14 +88,3 @@ def _will(number: int, seconds: float | None) -> str:
     if seconds is None:
         return measures
     return f"{measures} Then NCCL sums over all GPUs, and a small model trains for {seconds:g} s, on each node alone and on all together."
-
-
-def _before(runs: list[HostRun], text: Any) -> dict[str, tuple[DatedLink, ...]]:
-    """By host the figures of earlier measurements; {} and a warning if the history cannot be read."""
-    try:
-        with History.open() as past:
-            machines = fleet_check.machines_of(past, runs)
-            return {name: nodes.earlier_links(past, machine) for name, machine in machines.items()}
-    except HistoryError as error:
-        text.warn(f"nothing is known of earlier measurements: {error}")
-        return {}

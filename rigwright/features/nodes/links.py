@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rigwright.core.errors import HostError
 from rigwright.engine import onhost_program
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
-from rigwright.facts import Unavailable, Unreadable
 from rigwright.features.nodes import facts as nodes
 from rigwright.features.nodes.facts import Link, LinkEnd, Node
 
@@ -40,12 +38,7 @@ def measure(run: HostRun, meeting: Meeting) -> LinkEnd:
     words += ["--port", str(meeting.a.port), "--streams", str(STREAMS), "--seconds", f"{SECONDS:g}"]
     words += ["--connect-s", str(CONNECT_S), "--timeout-s", str(LIMIT_S)]
     program = OnhostProgram("node_link.py", words, LIMIT_S + 10, NAME, watched_s=LEFT_S)
-    onhost_program.run_and_read(run, program, nodes.linked)
-    try:
-        return run.store(nodes.linked)
-    except (Unavailable, Unreadable) as error:
-        fix = f"journalctl -u {onhost_program.UNIT}, on the host; then the same command again"
-        raise HostError(run.host.name, f"the link to {peer.name} has no result: {error}", "its document", fix) from None
+    return onhost_program.result(run, program, nodes.linked)
 
 
 def link_of_ends(meeting: Meeting, of_a: LinkEnd | None, of_b: LinkEnd | None) -> Link:

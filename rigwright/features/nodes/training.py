@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from rigwright.core.errors import HostError
 from rigwright.engine import onhost_program
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
-from rigwright.facts import Unavailable, Unreadable
-from rigwright.features.nodes import run as nodes, training_facts as node_training
+from rigwright.features.nodes import interfaces, training_facts as node_training
 from rigwright.features.nodes.facts import Node
 from rigwright.features.nodes.training_facts import NodeTraining
 
@@ -46,12 +44,7 @@ def train(run: HostRun, where: Rendezvous, seconds: float, python: str, user: st
     words += ["--ranks", str(sum(where.gpus)), "--address", own.address, "--master", master.address]
     words += ["--port", str(master.port), "--seconds", f"{seconds / 2:g}", "--timeout-s", str(limit_s)]
     words += ["--user", user] if user else []
-    for name, value in nodes.environment(own).items():
+    for name, value in interfaces.environment(own).items():
         words += ["--set", f"{name}={value}"]
     program = OnhostProgram("node_train.py", words, limit_s + 30, NAME, watched_s=LEFT_S)
-    onhost_program.run_and_read(run, program, node_training.trained)
-    try:
-        return run.store(node_training.trained)
-    except (Unavailable, Unreadable) as error:
-        fix = f"journalctl -u {onhost_program.UNIT}, on the host; then the same command again"
-        raise HostError(run.host.name, f"the training has no result: {error}", "its document", fix) from None
+    return onhost_program.result(run, program, node_training.trained)

@@ -7,11 +7,9 @@ counts as damaged and is left out, and all numbers, texts and sizes are bounded.
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import re
-import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +21,7 @@ from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
+from rigwright.core.host_text import number_within
 from rigwright.facts import Fact
 
 FOLDERS = f"{STATE}/recordings"
@@ -276,7 +275,7 @@ def _read(result: Result) -> Recording | None:
     head, plain, rest = result.stdout.partition(b"\nplain\n")
     if not plain:
         head, _, packed = result.stdout.partition(b"\ngzip\n")
-        rest = _unpacked(packed) if packed else b""
+        rest = host_text.unzipped(packed, READ_BYTES) if packed else b""
     if not head.strip():
         return None
     said: dict[str, str] = {}
@@ -288,20 +287,6 @@ def _read(result: Result) -> Recording | None:
         else:
             said.setdefault(word, value)
     return journal(said, marks, rest)
-
-
-def _unpacked(data: bytes) -> bytes:
-    """The journal in base64 and gzip. Raises ValueError for other data, and for more than was asked for."""
-    unpacker = zlib.decompressobj(31)
-    try:
-        found = unpacker.decompress(base64.b64decode(data, validate=False), READ_BYTES + 1)
-    except zlib.error as error:
-        raise ValueError(f"a packed journal that cannot be read ({error})") from None
-    if len(found) > READ_BYTES:
-        raise ValueError(f"a journal of more than {READ_BYTES} bytes")
-    if not unpacker.eof:
-        raise ValueError("a packed journal that cannot be read (it is cut)")
-    return found
 
 
 def journal(said: Mapping[str, str], marks: Sequence[str], data: bytes) -> Recording:
@@ -349,13 +334,6 @@ def _object(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _float(value: Any, low: float, high: float) -> float | None:
-    """A number within these limits; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        return None
-    return float(value)
-
-
 def _text(value: Any, most: int) -> str:
     return one_line(value)[:most] if isinstance(value, str) else ""
 
@@ -364,7 +342,7 @@ def _gpus(value: Any) -> tuple[RecordedGpu, ...]:
     gpus = []
     for number, gpu in enumerate(value[:MOST_GPUS] if isinstance(value, list) else []):
         given = gpu if isinstance(gpu, dict) else {}
-        bus_id, limit_w = _text(given.get("bus_id"), 20), _float(given.get("limit_w"), 0, 1e5)
+        bus_id, limit_w = _text(given.get("bus_id"), 20), number_within(given.get("limit_w"), 0, 1e5)
         uuid, name, power = (_text(given.get(key), most) for key, most in (("uuid", 48), ("name", 64), ("power", 40)))
         gpus.append(RecordedGpu(number, bus_id if _BUS_ID.fullmatch(bus_id) else "", uuid, name, limit_w, power))
     return tuple(gpus)
@@ -373,11 +351,13 @@ def _gpus(value: Any) -> tuple[RecordedGpu, ...]:
 def _marks(lines: Sequence[str]) -> Iterator[Mark]:
     for line in lines[:MOST_MARKS]:
         given = _object(line) or {}
-        t, event = _float(given.get("t"), 0, 1e11), given.get("event")
+        t, event = number_within(given.get("t"), 0, 1e11), given.get("event")
         if t is None or event not in ("begin", "end"):
             continue
         numbers = given.get("gpus")
-        gpus = [_float(number, 0, MOST_GPUS) for number in numbers[:MOST_GPUS]] if isinstance(numbers, list) else []
+        gpus = (
+            [number_within(number, 0, MOST_GPUS) for number in numbers[:MOST_GPUS]] if isinstance(numbers, list) else []
+        )
         yield Mark(t, _text(given.get("stage"), 80), event, tuple(int(gpu) for gpu in gpus if gpu is not None))
 
 
@@ -394,7 +374,7 @@ class Lines:
             raise ValueError("a journal without its first line")
         self._header = given
         self.gpus = _gpus(given.get("gpus"))
-        self.hz = _float(given.get("hz"), 1, 50) or 10.0
+        self.hz = number_within(given.get("hz"), 1, 50) or 10.0
         self.series = Series.of(len(self.gpus))
         self.limits_w = [gpu.limit_w for gpu in self.gpus]
         self.voltages: list[Voltage] = []
@@ -412,7 +392,7 @@ class Lines:
         return Recording(
             name=name,
             boot_id=boot_id if isinstance(boot_id, str) and _BOOT_ID.fullmatch(boot_id) else "",
-            utc_offset_s=int(_float(self._header.get("utc_offset_s"), -86400, 86400) or 0),
+            utc_offset_s=int(number_within(self._header.get("utc_offset_s"), -86400, 86400) or 0),
             hz=self.hz,
             power=_text(self._header.get("power"), 40),
             without_gpus=_text(self._header.get("nvml"), 200),
@@ -438,7 +418,7 @@ class Lines:
             return
         if "schema" in given:
             return
-        t, m = _float(given.get("t"), 0, 1e11), _float(given.get("m"), 0, 1e11)
+        t, m = number_within(given.get("t"), 0, 1e11), number_within(given.get("m"), 0, 1e11)
         if t is None or m is None:
             self.damaged += 1
             return
@@ -473,7 +453,7 @@ class Lines:
         for number, gpu in enumerate(gpus):
             values = gpu if isinstance(gpu, list) and len(gpu) == len(READINGS) else [None] * len(READINGS)
             for column, value, (low, high) in zip(columns, values, _RANGES, strict=False):
-                checked = _float(value, low, high)
+                checked = number_within(value, low, high)
                 column[number].append(math.nan if checked is None else checked)
             bits = values[5]
             series.reasons[number].append(bits if type(bits) is int and 0 <= bits < 1 << 63 else 0)
@@ -486,7 +466,7 @@ class Lines:
         if not isinstance(given, dict):
             self.damaged += 1
             return
-        volts = _float(given.get("12V"), 0, 100)
+        volts = number_within(given.get("12V"), 0, 100)
         if volts is not None:
             self.voltages.append(Voltage(t, m, volts))
         if "fans" in given:
@@ -498,14 +478,14 @@ class Lines:
 
     def _limits(self, given: Any) -> None:
         if isinstance(given, list) and len(given) == len(self.gpus):
-            self.limits_w = [_float(value, 0, 1e5) for value in given]
+            self.limits_w = [number_within(value, 0, 1e5) for value in given]
         else:
             self.damaged += 1
 
     def _xid(self, t: float, m: float, given: Mapping[str, Any]) -> None:
         pair = given["xid"]
         bus_id = _text(pair[0], 20) if isinstance(pair, list) and len(pair) == 2 else ""
-        code = _float(pair[1], 0, 1e6) if bus_id else None
+        code = number_within(pair[1], 0, 1e6) if bus_id else None
         if not _BUS_ID.fullmatch(bus_id) or code is None:
             self.damaged += 1
         elif len(self.xids) < MOST_XIDS:
@@ -514,7 +494,7 @@ class Lines:
 
 def _numbers(given: Any) -> dict[str, float]:
     items = list(given.items())[:MOST_SENSORS] if isinstance(given, dict) else []
-    return {_text(name, 40): value for name, raw in items if (value := _float(raw, -1e6, 1e6)) is not None}
+    return {_text(name, 40): value for name, raw in items if (value := number_within(raw, -1e6, 1e6)) is not None}
 
 
 unended = Fact("recording.unended", script(_READ, "unended", timeout_s=60, reads=True), _read)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rigwright.checks import ranked
 from rigwright.core.host_result import HostResult
 from rigwright.engine.events import ActivityStarted
 from rigwright.engine.host_run import HostRun
-from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.facts import system
 from rigwright.facts.gpu.figures import CONDITIONS
 from rigwright.features.stress.measured_before import Figures
+from rigwright.fleet import actions
 
 
 def look(run: HostRun) -> Iterator[HostResult]:
@@ -20,8 +19,7 @@ def look(run: HostRun) -> Iterator[HostResult]:
 
     stress.refuse_busy(run)
     run.read_unknown(CONDITIONS)
-    known = run.store.known
-    yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *CONDITIONS) if fact in known})
+    yield actions.known_facts(run, (system.simulated, *CONDITIONS))
 
 
 def stress_host(run: HostRun, seconds: float, wheels: str, before: Mapping[str, Figures]) -> Iterator[HostResult]:
@@ -29,15 +27,10 @@ def stress_host(run: HostRun, seconds: float, wheels: str, before: Mapping[str, 
 
     Raises HostError, Unreachable.
     """
-    from rigwright.engine import verify
     from rigwright.features.stress import run as stress
-    from rigwright.fleet import actions
 
     run.tell(ActivityStarted(run.host.name, "loading the GPUs"))
     run.store.forget()
     source = actions.source_of_wheels(run, wheels or "inventory")
     yield stress.load_gpus(run, seconds, "" if source == "none" else source)
-    run.tell(ActivityStarted(run.host.name, "checking"))
-    checks = verify.answerable(run.bound.checks, run, tested=False)
-    remembered = {"figures_before": before.get(run.host.name, {})}
-    yield CheckResult(ranked(verify.CheckEvaluation(run, checks, remembered).findings()))
+    yield from actions.check_measured(run, figures_before=before.get(run.host.name, {}))

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from rigwright import catalogue
 from rigwright.checks import own_past
-from rigwright.core.typed_json import typed
 from rigwright.engine.machine import MeasuredGpu
 from rigwright.facts.gpu.figures import Dated, GpuFigures
 from rigwright.facts.nccl import p2p_test as nccl
@@ -42,14 +41,8 @@ def recorded(past: History, machine: int | None) -> Figures:
 def pairs(past: History, machine: int | None) -> MeasuredPairs:
     """The newest figures of each pair of GPUs of a machine, of all recorded peer-to-peer tests; {} for a new one.
     Raises HistoryError."""
-    newest: MeasuredPairs = {}
-    for value in past.every(machine, nccl.tested.name):
-        try:
-            figures = typed(value.value, tuple[PairFigures, ...])
-        except ValueError:
-            continue  # another version wrote it
-        newest |= {frozenset(pair.gpus): DatedPair(value.last_seen.isoformat(), pair) for pair in figures}
-    return newest
+    every = past.figures(machine, nccl.tested.name, PairFigures)
+    return {frozenset(pair.gpus): DatedPair(at, pair) for at, _, pair in every}
 
 
 def of_machine(machine: Mapping[str, Any] | None, figures: Figures) -> tuple[MeasuredGpu, ...]:

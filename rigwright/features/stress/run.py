@@ -12,7 +12,7 @@ from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.engine.p2p import nccl_test, wheels as wheel_copy
 from rigwright.engine.p2p.nccl_test import NcclTestOptions
-from rigwright.facts import Unavailable, Unreadable, system
+from rigwright.facts import system
 from rigwright.features.recorder import recorder
 from rigwright.features.stress import facts as stress
 from rigwright.features.stress.facts import Stress
@@ -53,9 +53,6 @@ def load_gpus(run: HostRun, seconds: float, wheels: str) -> Stress:
             document = _run_once(run, seconds, folders) if folders else document
     except wheel_copy.NoWheels as error:
         raise HostError(run.host.name, str(error), "the libraries of a stress", error.fix) from None
-    except (Unavailable, Unreadable) as error:
-        fix = f"journalctl -u {onhost_program.UNIT}, on the host; then the same command again"
-        raise HostError(run.host.name, f"the stress has no result: {error}", "its document", fix) from None
     if document.outcome == "could not run":
         what = document.errors[0].what if document.errors else "no reason was given"
         fix = f"invoke verify --host {run.host.name}"
@@ -72,8 +69,7 @@ def _run_once(run: HostRun, seconds: float, folders: Sequence[str]) -> Stress:
     with recorded(run, limit_s + RECORDED_LONGER_S) as folder:
         marks = ["--marks", f"{folder}/marks.jsonl", "--alive", f"{folder}/alive"] if folder else []
         program = OnhostProgram("stress.py", words, limit_s, NAME, folders, incidental=marks)
-        onhost_program.run_and_read(run, program, stress.measured)
-    return run.store(stress.measured)
+        return onhost_program.result(run, program, stress.measured)
 
 
 @contextlib.contextmanager

@@ -7,15 +7,14 @@ from typing import Any
 
 from rigwright.cli import fleet_check, runner
 from rigwright.core import features
-from rigwright.core.errors import HistoryError, UsageError
+from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.engine.host_run import HostRun
-from rigwright.features.training_smoke import action as smoked
-from rigwright.features.training_smoke.facts import DatedFigures, Smoke
+from rigwright.features.training_smoke import run as smoked
+from rigwright.features.training_smoke.facts import Smoke
 from rigwright.features.training_smoke.options import TrainSmokeOptions
 from rigwright.features.training_smoke.run import SmokeOptions
 from rigwright.fleet import pool
-from rigwright.history import History
 from rigwright.report.labels import as_is
 
 
@@ -54,18 +53,8 @@ def _train(runs: list[HostRun], text: Any, options: TrainSmokeOptions, asked: Sm
         words += ", first on one, then on more and more together."
         text.line(f"[bold]{as_is(run.host.name)}[/]: {as_is(words)}")
     runner.consent(options.yes, "Train on these GPUs?")
-    pool.run_hosts(able, partial(smoked.smoke_host, options=asked, before=_before(able, text)), activity="training")
+    before = fleet_check.remembered(able, text, smoked.earlier_speeds, "trainings")
+    pool.run_hosts(able, partial(smoked.train_and_check, options=asked, before=before), activity="training")
     for run in able:
         if run.report.get(Smoke) is not None and run.report.error is None:
             runner.show_result(run.report, text, findings=True)
-
-
-def _before(runs: list[HostRun], text: Any) -> dict[str, tuple[DatedFigures, ...]]:
-    """By host the speeds of earlier trainings; {} and a warning where the history cannot be read."""
-    try:
-        with History.open() as past:
-            machines = fleet_check.machines_of(past, runs)
-            return {name: smoked.earlier_speeds(past, machine) for name, machine in machines.items()}
-    except HistoryError as error:
-        text.warn(f"nothing is known of earlier trainings: {error}")
-        return {}

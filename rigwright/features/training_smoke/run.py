@@ -1,26 +1,33 @@
-"""Trains a small model on the GPUs of a host: host/train_smoke.py, with the training environment or another
-interpreter."""
+"""Trains a small model on the GPUs of a host with host/train_smoke.py, then runs the checks."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
 from rigwright.core.errors import HostError
+from rigwright.core.host_result import HostResult
 from rigwright.engine import onhost_program
+from rigwright.engine.events import ActivityStarted
 from rigwright.engine.gpu_use import gpu_use, mig_use
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
-from rigwright.facts import Unavailable, Unreadable, pci
+from rigwright.facts import pci, system
+from rigwright.facts.gpu import gpus as gpu
 from rigwright.features.stress import run as stress
 from rigwright.features.training import facts as environment
 from rigwright.features.training.variables import Training
 from rigwright.features.training_smoke import facts as training_smoke
-from rigwright.features.training_smoke.facts import Smoke
+from rigwright.features.training_smoke.facts import DatedFigures, Smoke, SmokeFigures
+from rigwright.fleet import actions
+from rigwright.history import History
 
 NAME = "training"
 RUNS, START_S = 7, 150
 """1, 2, 4, ... 64 GPUs; what the start of each run may take, as in train_smoke.py."""
 MAKE = "invoke provision --playbook train"
+_LOOKED_AT = (system.simulated, gpu.gpus)
 
 
 class SmokeOptions(Struct, frozen=True):
@@ -52,12 +59,34 @@ def refuse(run: HostRun, options: SmokeOptions, training: Training | None) -> No
         raise HostError(run.host.name, found, "an environment with torch", fix)
 
 
-def trained(run: HostRun, options: SmokeOptions, training: Training | None) -> Smoke:
-    """Trains; the document is also a fact of the run. A recorder runs meanwhile. Nothing stays on the host.
+def earlier_speeds(past: History, machine: int | None) -> tuple[DatedFigures, ...]:
+    """The speeds of earlier trainings of a machine, oldest first. Raises HistoryError."""
+    every = past.figures(machine, training_smoke.trained.name, SmokeFigures)
+    return tuple(DatedFigures(*dated) for dated in every)
 
-    Raises HostError, also where `refuse` does; Unreachable.
-    """
+
+def look(run: HostRun, options: SmokeOptions) -> Iterator[HostResult]:
+    """Reads what is in force. Raises HostError where the host may not or cannot train now."""
+    refuse(run, options, run.bound.desired.of_features.get("training"))
+    run.read_unknown(_LOOKED_AT)
+    yield actions.known_facts(run, _LOOKED_AT)
+
+
+def train_and_check(
+    run: HostRun, options: SmokeOptions, before: Mapping[str, tuple[DatedFigures, ...]]
+) -> Iterator[HostResult]:
+    """Trains, then runs the checks of the playbook. `before`: by host the speeds of earlier trainings. Raises
+    HostError, Unreachable."""
+    run.tell(ActivityStarted(run.host.name, "training"))
+    run.store.forget()
+    training = run.bound.desired.of_features.get("training")
     refuse(run, options, training)
+    yield _train(run, options, training)
+    yield from actions.check_measured(run, smoke_before=before.get(run.host.name, ()))
+
+
+def _train(run: HostRun, options: SmokeOptions, training: Training | None) -> Smoke:
+    """Trains; the document is also a fact of the run. A recorder runs meanwhile. Nothing stays on the host."""
     limit_s = round(options.seconds) + RUNS * START_S
     words = ["--gpus", str(_gpus(run)), "--seconds", f"{options.seconds:g}", "--timeout-s", str(limit_s)]
     if options.python:
@@ -67,12 +96,7 @@ def trained(run: HostRun, options: SmokeOptions, training: Training | None) -> S
     with stress.recorded(run, limit_s + stress.RECORDED_LONGER_S) as folder:
         alive = ["--alive", f"{folder}/alive"] if folder else []
         program = OnhostProgram("train_smoke.py", words, limit_s, NAME, incidental=alive)
-        onhost_program.run_and_read(run, program, training_smoke.trained)
-    try:
-        return run.store(training_smoke.trained)
-    except (Unavailable, Unreadable) as error:
-        fix = f"journalctl -u {onhost_program.UNIT}, on the host; then the same command again"
-        raise HostError(run.host.name, f"the training has no result: {error}", "its document", fix) from None
+        return onhost_program.result(run, program, training_smoke.trained)
 
 
 def _gpus(run: HostRun) -> int:

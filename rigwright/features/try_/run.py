@@ -15,7 +15,7 @@ from rigwright.engine import apply as engine_apply, rollback, run_owner, run_rec
 from rigwright.engine.events import ActivityStarted, Note
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.p2p import nccl_test
-from rigwright.engine.report import ApplyResult, CheckResult, FactsResult, PlanResult
+from rigwright.engine.report import ApplyResult, CheckResult, PlanResult
 from rigwright.facts import past_runs, run_record, system
 from rigwright.facts.gpu.figures import CONDITIONS
 from rigwright.features.try_ import attempt, measurement
@@ -67,8 +67,7 @@ def measure(
     else:
         if text := rollback.unended(run):
             run.tell(Note(run.host.name, text))
-        known = run.store.known
-        yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *CONDITIONS) if fact in known})
+        yield actions.known_facts(run, (system.simulated, *CONDITIONS))
     yield Attempt(change, note, before=measured, before_run=run.options.run_id)
 
 

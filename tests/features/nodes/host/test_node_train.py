@@ -17,7 +17,7 @@ from rigwright.core.command import Result
 from rigwright.facts import FactStore, driver, parsed
 from rigwright.features.nodes import checks
 from rigwright.features.nodes.facts import Link, Node, NodesMeasured
-from rigwright.features.nodes.run import environment
+from rigwright.features.nodes.interfaces import environment
 from rigwright.features.nodes.training_facts import NodeTraining, trained
 from tests.features.nodes.host.test_node_link import free_port
 from tests.features.training_smoke.host.interpreters import real_torch, stand_in
