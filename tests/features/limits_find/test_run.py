@@ -158,7 +158,7 @@ def test_limits_that_an_earlier_sweep_left(code: int, said: str) -> None:
     """They are put back before the limits of before are read; while that sweep is at work nothing is done."""
     run = Run([card(0)], {left: True})
     notes: list[str] = []
-    run._sink = lambda event: notes.append(getattr(event, "text", ""))
+    run.tell = lambda event: notes.append(getattr(event, "text", ""))
     run.transport = FakeTransport(lambda _cmd: Result(code, b"", b"not put back:\nGPU-0: lost"))  # type: ignore[assignment]
     try:
         limits_sweep.plan(run, host_variables.of_host(HOST, Path("/nowhere")), LimitsFindOptions())
