@@ -318,12 +318,12 @@ def _live(gpus: Sequence[dict[str, Any]], at: datetime.datetime, chance: random.
 def without_pruning(folder: Path, fleet: Fleet, now: datetime.datetime) -> float:
     """The bytes of a year in which nothing is deleted, calculated from the bytes that single runs add: a report every
     ten minutes, `verify` each week, `provision` each month."""
-    from rigwright.history import History, gpu_readings, run_rows
+    from rigwright.history import History, retention
 
     several = 6
     path, chance = folder / "whole.sqlite", random.Random(1)
-    kept = run_rows.prune, gpu_readings.prune
-    run_rows.prune = gpu_readings.prune = lambda *_: None  # type: ignore[assignment]
+    kept = retention.prune_runs, retention.prune_readings
+    retention.prune_runs = retention.prune_readings = lambda *_: None  # type: ignore[assignment]
     added = {}
     try:
         with History.open(path) as history:
@@ -339,7 +339,7 @@ def without_pruning(folder: Path, fleet: Fleet, now: datetime.datetime) -> float
                     history.record(document_of(command, at, hosts, number) | {"run": f"{command}-{number}-aaaaaaaaaa"})
                 added[command] = (_size(history) - before) / several
     finally:
-        run_rows.prune, gpu_readings.prune = kept
+        retention.prune_runs, retention.prune_readings = kept
     return (
         added["fleet.report"] * DAYS * 24 * 60 / EVERY_MIN + added["verify"] * DAYS / 7 + added["provision"] * DAYS / 30
     )

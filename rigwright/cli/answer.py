@@ -13,6 +13,7 @@ from msgspec import Struct
 from rich.console import Console
 
 from rigwright.cli.options import CommandOptions
+from rigwright.core import exit_codes
 from rigwright.core.errors import RigwrightError, UsageError
 
 Options = TypeVar("Options", bound=CommandOptions)
@@ -64,10 +65,10 @@ def answer(
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         print(f"error stdout: cannot be written: {error.strerror}", file=sys.stderr)
-        return 1
+        return exit_codes.ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return exit_codes.INTERRUPTED
 
 
 def answered(find: Callable[[Options, Console], Answer | None]) -> Callable[[Options], int]:

@@ -8,6 +8,7 @@ from dataclasses import MISSING
 from typing import Any
 
 from rigwright.cli.options import CommandOptions
+from rigwright.core import exit_codes
 from rigwright.core.errors import RigwrightError, UsageError
 from rigwright.core.process import interruption, streams
 from rigwright.core.process.program_name import program_name
@@ -33,10 +34,10 @@ def execute(options: type[CommandOptions], given: dict[str, Any]) -> tuple[int, 
 
         return error.exit_code, message(f"error {error}", sys.stderr)
     except KeyboardInterrupt:
-        return 130, "interrupted"
+        return exit_codes.INTERRUPTED, "interrupted"
     if problem := streams.write_problem():
         print(f"error stdout: cannot be written: {problem}", file=sys.stderr)
-        code = code or 1
+        code = code or exit_codes.ERROR
     interruption.end_now_if_left_behind(code)
     return code, ""
 

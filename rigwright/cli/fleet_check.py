@@ -21,8 +21,9 @@ from rigwright.engine.report import BAD, CheckResult
 from rigwright.facts import Fact, driver, machine, pci, system
 from rigwright.facts.gpu import gpus as gpu, health as gpu_health
 from rigwright.facts.plain import plain
-from rigwright.fleet import actions, drift, pool, shared_identity
-from rigwright.fleet.drift import Machine, Place
+from rigwright.fleet import actions, drift, gpu_places, pool, shared_identity
+from rigwright.fleet.drift import Machine
+from rigwright.fleet.gpu_places import Place
 from rigwright.history import History
 from rigwright.history.machines import shared
 from rigwright.report.tables import fleet as table
@@ -122,7 +123,7 @@ def compare(
     except HistoryError as error:
         text.warn(f"nothing is compared with its past: {error}")
     machines = [replace(machine_of(run, before.get(run.host.name, {})), held=held(run.bound.steps)) for run in runs]
-    of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
+    of_peers, of_gpus = drift.peers(machines), gpu_places.changes(machines, known)
     for run, machine_ in zip(runs, machines, strict=True):
         findings = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
         run.merge(CheckResult((*run.report.findings, *findings), required_tests=run.report.required_tests))

@@ -16,7 +16,7 @@ from msgspec import Struct
 from rigwright.cli import slice_command
 from rigwright.cli.given_inventory import inventory_path, read_inventory
 from rigwright.cli.options import HostsOptions
-from rigwright.core import host_ranges, run_ids
+from rigwright.core import exit_codes, host_ranges, run_ids
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
 from rigwright.core.files import shipped_files
 from rigwright.core.process import interruption, prompt
@@ -108,9 +108,9 @@ def run(
     except RigwrightError as stopped:
         error, code = stopped, stopped.exit_code
     except KeyboardInterrupt:
-        interrupted, code = True, 130
+        interrupted, code = True, exit_codes.INTERRUPTED
     except BaseException as other:  # also SystemExit of a library, and no memory
-        error, code = unexpected(options.command, other), 1
+        error, code = unexpected(options.command, other), exit_codes.ERROR
     with interruption.held():
         from rigwright.report import json_document, output_files
 
@@ -226,8 +226,7 @@ def _run(command: HostCommand, run_id: str, runs: list[HostRun], output: Output,
         lab = shipped_files.CHECKOUT / ".lab" / "inventory"
         failed = [(run.host, run.report.error) for run in runs if run.report.error is not None]
         output.text.errors([(host.name, with_hint(error, host, lab)) for host, error in failed])
-    codes = {command.exit_code(run.report) for run in runs}
-    return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
+    return exit_codes.of_hosts({command.exit_code(run.report) for run in runs})
 
 
 def _jobs(

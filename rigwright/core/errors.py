@@ -1,4 +1,4 @@
-"""All exceptions of rigwright, with their exit codes.
+"""All exceptions of rigwright; the exit codes are those of exit_codes.py.
 
 Every other exception that is not caught is a bug in rigwright and keeps its traceback.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 
+from rigwright.core import exit_codes
 from rigwright.core.control_characters import visible
 from rigwright.core.process.program_name import as_typed
 
@@ -15,7 +16,7 @@ from rigwright.core.process.program_name import as_typed
 class RigwrightError(Exception):
     """An error that a person can fix; `exit_code` is the command's exit code."""
 
-    exit_code = 1
+    exit_code = exit_codes.ERROR
 
     def __init__(self, where: str, found: str, expected: str = "", fix: str = "", brief: str = "") -> None:
         super().__init__(found)
@@ -62,13 +63,13 @@ class NoRoot(HostError):
 class ConsentError(RigwrightError):
     """A change needs a consent that was not given."""
 
-    exit_code = 2
+    exit_code = exit_codes.DIFFERS
 
 
 class Interrupted(RigwrightError):
     """Ctrl-C, SIGTERM or SIGHUP stopped the run; jobs that were started on a host continue there."""
 
-    exit_code = 130
+    exit_code = exit_codes.INTERRUPTED
 
 
 class Rebooting(Interrupted):
@@ -78,7 +79,7 @@ class Rebooting(Interrupted):
 class Unreachable(RigwrightError):
     """A verified, authenticated session with the host could not be opened."""
 
-    exit_code = 3
+    exit_code = exit_codes.UNREACHABLE
 
 
 class HostKeyRefused(Unreachable):

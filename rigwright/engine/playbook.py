@@ -29,7 +29,8 @@ from rigwright.core.yaml_source import (
 )
 from rigwright.engine import parameters, plugins
 from rigwright.engine.host_variables import HostVariables, of_host
-from rigwright.inventory.model import BECOME, CONNECTION, NO_MATCH, Host, Inventory
+from rigwright.inventory.host_patterns import NO_MATCH
+from rigwright.inventory.model import BECOME, CONNECTION, Host, Inventory
 
 _TASK_KEYS = ("name", "when", "loop", "tags", "vars")
 

@@ -1,4 +1,4 @@
-"""Differences in a fleet: of each machine from its past and its peers, and of the place of every GPU."""
+"""Differences in a fleet: of each machine from its past and from its peers. gpu_places.py follows every GPU."""
 
 from __future__ import annotations
 
@@ -34,71 +34,10 @@ class Machine(Struct, frozen=True):
     held: frozenset[str] = frozenset()
 
 
-def _finding(kind: str, subject: str, seen: str, expected: str, cause: str = "") -> Finding:
+def finding(kind: str, subject: str, seen: str, expected: str, cause: str = "") -> Finding:
+    """A failed finding of the check `fleet.KIND`."""
     source: Literal["past", "peers"] = "peers" if kind == "peers" else "past"
     return Finding(subject, "fail", seen or "nothing", expected or "nothing", cause, "", source, check=f"fleet.{kind}")
-
-
-class Place(Struct, frozen=True):
-    """A host and a bus id."""
-
-    host: str
-    bus_id: str
-
-    def __str__(self) -> str:
-        return f"{self.host} {self.bus_id}"
-
-
-def placed(machines: Sequence[Machine], known: Mapping[str, Place]) -> Findings:
-    """GPUs that moved, are new, missing or replaced since an earlier run, and GPUs that two host names have at once.
-
-    `known`: by UUID, the last recorded place of a GPU, also on machines that did not answer.
-    """
-    now: dict[str, list[Place]] = defaultdict(list)
-    for machine in machines:
-        for uuid, bus_id in _uuids(machine.facts).items():
-            now[uuid].append(Place(machine.name, bus_id))
-    return {machine.name: list(_placed(machine, now, known)) for machine in machines if "gpu.gpus" in machine.facts}
-
-
-def _uuids(facts: Mapping[str, Any]) -> dict[str, str]:
-    return {gpu["uuid"]: gpu["bus_id"] for gpu in facts.get("gpu.gpus") or () if gpu["uuid"]}
-
-
-def _placed(machine: Machine, now: Mapping[str, list[Place]], known: Mapping[str, Place]) -> Iterator[Finding]:
-    here, before = _uuids(machine.facts), _uuids(machine.before)
-    name = _names(machine)
-    left = {bus_id: uuid for uuid, bus_id in before.items() if uuid not in here}
-    replaced = {left[bus_id]: uuid for uuid, bus_id in here.items() if uuid not in before and bus_id in left}
-    for uuid, bus_id in here.items():
-        others = [place.host for place in now[uuid] if place.host != machine.name]
-        last = known.get(uuid)
-        subject = f"{bus_id} {name(uuid)}"
-        if others:
-            cause = "two names of one machine in the inventory"
-            yield _finding("gpus", subject, f"{others[0]} has it too", "one machine", cause)
-        elif uuid in before and before[uuid] != bus_id:
-            cause = "another slot, or the bus was renumbered"
-            yield _finding("gpus", subject, f"was at {before[uuid]}", before[uuid], cause)
-        elif uuid not in before and last and last.host != machine.name:
-            yield _finding("gpus", subject, f"moved here from {last}", str(last))
-        elif uuid in replaced.values():
-            yield _finding("gpus", subject, "replaces another", name(left[bus_id]))
-        elif uuid not in before and before:
-            yield _finding("gpus", subject, "new", "no GPU there")
-    for bus_id, uuid in left.items():
-        place = next(iter(now.get(uuid, ())), None)
-        successor = replaced.get(uuid)
-        seen = f"moved to {place}" if place else f"replaced by {name(successor)}" if successor else "missing"
-        cause = "" if place or successor else "it fell off the bus, or was removed"
-        yield _finding("gpus", f"{bus_id} {name(uuid)}", seen, "here", cause)
-
-
-def _names(machine: Machine) -> Callable[[str], str]:
-    """A function from a UUID to the name of the GPU: its short UUID, and its serial number where known."""
-    cards = [card for facts in (machine.before, machine.facts) for card in facts.get("gpu_health.cards") or ()]
-    serials = {card["uuid"]: card["serial"] for card in cards if card.get("serial")}
-    return lambda uuid: uuid[:SHORT_UUID] + (f" (serial {serials[uuid]})" if uuid in serials else "")
 
 
 _TITLES = {
@@ -120,7 +59,7 @@ _MOMENTARY = ("index", "lost", "bus_id")
 
 
 def past(machine: Machine) -> list[Finding]:
-    """The facts of a machine that changed. `placed` finds the GPUs that were added or removed."""
+    """The facts of a machine that changed. gpu_places.py has the GPUs that were added or removed."""
     findings = []
     for name, title in _TITLES.items():
         if name in machine.facts and name in machine.before:
@@ -130,7 +69,7 @@ def past(machine: Machine) -> list[Finding]:
                 sides = _both(before, now, machine.held), _both(now, before, machine.held)
             for path, before, after in compared(*sides):
                 subject = f"{title} {_SEPARATORS.sub(' ', path)}".strip()
-                findings.append(_finding("past", subject, after, before))
+                findings.append(finding("past", subject, after, before))
     return list(dict.fromkeys(findings))
 
 
@@ -167,7 +106,7 @@ def _odd_machines(group: str, members: Sequence[Machine]) -> Iterator[tuple[str,
             if (kind := kind_of(machine)) and (value := value_of(machine)) is not None:
                 kinds[kind][machine.name] = value
         for name, value, common, share in _odd(kinds):
-            yield name, _finding("peers", trait, value, common, f"{share} in {group} have the expected value")
+            yield name, finding("peers", trait, value, common, f"{share} in {group} have the expected value")
 
 
 def _grouped(machines: Sequence[Machine]) -> dict[str, set[str]]:
@@ -246,7 +185,7 @@ def _odd_gpus(group: str, members: Sequence[Machine]) -> Iterator[tuple[str, Fin
             machine, gpu = gpus[uuid]
             subject = f"{gpu['bus_id']} {uuid[:SHORT_UUID]} {trait.replace('_', ' ')}"
             cause = f"{share} GPUs of this model in {group} have the expected value"
-            yield machine.name, _finding("peers", subject, value, common, cause)
+            yield machine.name, finding("peers", subject, value, common, cause)
 
 
 _GPU_TRAITS = (

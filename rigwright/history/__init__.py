@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from rigwright.core.errors import HistoryError, UsageError
 from rigwright.core.typed_json import typed
-from rigwright.history import database as history_database, differences, gpu_readings, machines, run_rows
+from rigwright.history import database as history_database, differences, gpu_readings, machines, retention, run_rows
 from rigwright.history.database import HISTORY, file, set_aside
 from rigwright.history.differences import Changed, utc
 from rigwright.history.gpu_readings import Reading
@@ -100,11 +100,11 @@ class History:
         now = time.time()
         started = run_rows.epoch(document.get("started"), now)
         ended = max(started, run_rows.epoch(document.get("ended"), now))
-        oldest = ended - run_rows.kept_days() * 86400
+        oldest = ended - retention.runs_days() * 86400
         with self._writing() as database:
             run_rows.write_run(database, document, started, ended)
-            run_rows.prune(database, ended, oldest, ended - gpu_readings.KEPT_DAYS * 86400)
-            gpu_readings.prune(database, ended)
+            retention.prune_runs(database, ended, oldest)
+            retention.prune_readings(database, ended)
         with HISTORY.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 

@@ -6,11 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-KEPT_DAYS = 14
-"""Readings are kept for this number of days, which is enough for a plot. A monitoring system may keep them longer."""
-
-WHOLE_S = 86400
-"""All readings of this time are kept; of older ones the highest values of each hour and GPU."""
+from rigwright.history.retention import READINGS_DAYS
 
 TABLES = (
     "CREATE TABLE gpu (id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE)",
@@ -37,9 +33,9 @@ def record(database: sqlite3.Connection, machines: Iterable[tuple[int, Mapping[s
 
 def record_hours(database: sqlite3.Connection, host: int, readings: Iterable[Mapping[str, Any]], now: float) -> None:
     """Records what a guard read on the host: `t`, `uuid`, `hottest_c`, `mean_w` of each hour and GPU. An hour that is
-    recorded stays one; those after `now`, by a host's clock that is wrong, and those older than KEPT_DAYS are left
+    recorded stays one; those after `now`, by a host's clock that is wrong, and those older than READINGS_DAYS are left
     out."""
-    within = [one for one in readings if now - KEPT_DAYS * 86400 <= one["t"] <= now]
+    within = [one for one in readings if now - READINGS_DAYS * 86400 <= one["t"] <= now]
     _insert(database, [(one["t"], host, str(one["uuid"]), one["hottest_c"], one["mean_w"]) for one in within])
 
 
@@ -49,32 +45,6 @@ def _insert(database: sqlite3.Connection, rows: Sequence[tuple[float, int, str, 
         "INSERT OR REPLACE INTO reading SELECT ?, ?, id, ?, ? FROM gpu WHERE uuid = ?",
         [(at, host, temperature, power, uuid) for at, host, uuid, temperature, power in rows],
     )
-
-
-def prune(database: sqlite3.Connection, now: float) -> None:
-    """Deletes readings older than KEPT_DAYS, and keeps one for each hour and GPU of those older than WHOLE_S."""
-    database.execute("DELETE FROM reading WHERE at < ?", (now - KEPT_DAYS * 86400,))
-    until = (now - WHOLE_S) // 3600 * 3600
-    begin = database.execute("SELECT ifnull(max(until), 0.0) FROM thinned").fetchone()[0]
-    if begin > now:  # a run by a clock that was wrong
-        begin = 0.0
-    if until <= begin:
-        return
-    hours = database.execute(
-        "SELECT max(at), host, gpu, max(temperature_c), round(max(power_w)) FROM reading WHERE at >= ? AND at < ?"
-        " GROUP BY CAST(at / 3600 AS INTEGER), host, gpu HAVING count(*) > 1",
-        (begin, until),
-    ).fetchall()
-    if hours:
-        database.execute(
-            "DELETE FROM reading WHERE at >= ? AND at < ? AND (host, gpu, "
-            "CAST(at / 3600 AS INTEGER)) IN (SELECT host, gpu,"
-            " CAST(at / 3600 AS INTEGER) FROM reading WHERE at >= ? AND at < ? GROUP BY 1, 2, 3 HAVING count(*) > 1)",
-            (begin, until, begin, until),
-        )
-        database.executemany("INSERT INTO reading VALUES (?, ?, ?, ?, ?)", hours)
-    database.execute("DELETE FROM thinned")
-    database.execute("INSERT INTO thinned VALUES (?)", (until,))
 
 
 def since(database: sqlite3.Connection, begin: float, now: float, spans: int) -> dict[int, dict[str, list[Reading]]]:

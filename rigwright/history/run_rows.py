@@ -1,42 +1,24 @@
-"""Writes a run's JSON document as rows, and deletes old rows, in the caller's transaction."""
+"""Writes a run's JSON document as rows, in the caller's transaction."""
 
 from __future__ import annotations
 
 import datetime
 import hashlib
 import json
-import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rigwright.core import numbers
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.history import gpu_readings, machines
 from rigwright.history.differences import ATTEMPT
+from rigwright.history.retention import BY_THE_CLOCK
 
-KEPT_DAYS = 400
-"""Runs and old values of facts are kept for this number of days; RIGWRIGHT_HISTORY_DAYS overrides it."""
-
-BY_THE_CLOCK = "fleet.report"
-"""A command that may run every few minutes: of its findings only the problems are stored. Its runs are kept as long as
-the readings; of those older than WHOLE_S the last of each day (UTC) and host."""
-WHOLE_S = 86400
-PASSED_DAYS = 30
-"""The findings that are no problem are kept for this number of days."""
 NO_PROBLEM = ("pass", "info")
 """Verdicts of such findings."""
 
 LARGEST = 1 << 16
 """Facts with more characters of JSON than this are not stored, because a host could send any amount."""
-
-
-def kept_days() -> float:
-    """The value of RIGWRIGHT_HISTORY_DAYS, or KEPT_DAYS if it is not set. Raises UsageError for an invalid value."""
-    given = os.environ.get("RIGWRIGHT_HISTORY_DAYS", "")
-    if not given:
-        return KEPT_DAYS
-    return numbers.whole("RIGWRIGHT_HISTORY_DAYS", given, 1, "days")
 
 
 def epoch(text: object, otherwise: float) -> float:
@@ -160,51 +142,6 @@ def _facts(
     database.executemany(
         "INSERT INTO seen VALUES (NULL, ?, ?, ?, ?, ?, ?)", [(host, name, id, seen, seen, run) for id, _, name in new]
     )
-
-
-def prune(database: sqlite3.Connection, now: float, before: float, reports_before: float) -> None:
-    """Deletes old runs, reports, passed findings and values of facts, and the texts to which nothing refers any more.
-
-    Of each host its newest run and newest run of BY_THE_CLOCK are kept, the findings of the newest run, and the last
-    value of each fact. Otherwise a run is deleted if it began before `before`; a run of BY_THE_CLOCK if it began before
-    `reports_before`, or if it is older than WHOLE_S and each of its hosts has a later one on the same day; passed
-    findings if their run is older than PASSED_DAYS; a value of a fact if it was last seen before `before`.
-    """
-    day = "CAST(later.started / 86400 AS INTEGER) = CAST(run.started / 86400 AS INTEGER)"
-    gone = 0
-    for command, time, more in (
-        ("%", before, "1"), (BY_THE_CLOCK, reports_before, "1"), (BY_THE_CLOCK, now - WHOLE_S, day),
-    ):  # fmt: skip
-        gone += database.execute(
-            "DELETE FROM run WHERE command LIKE :command AND started < :time AND " + _SUPERSEDED.format(more),
-            {"command": command, "time": time},
-        ).rowcount
-    passed_before = {"command": "%", "time": now - PASSED_DAYS * 86400}
-    old = database.execute(
-        f"SELECT id FROM run WHERE whole AND started < :time AND {_SUPERSEDED.format('1')}", passed_before
-    )
-    for (run,) in old.fetchall():
-        gone += database.execute(
-            "DELETE FROM finding WHERE run = ? AND (SELECT verdict FROM saying WHERE saying.id = finding.saying) IN "
-            "('pass', 'info')", (run,)
-        ).rowcount  # fmt: skip
-        database.execute("UPDATE run SET whole = 0 WHERE id = ?", (run,))
-    if gone:
-        database.execute("DELETE FROM saying WHERE NOT EXISTS (SELECT 1 FROM finding WHERE finding.saying = saying.id)")
-    gone = database.execute(
-        "DELETE FROM seen WHERE last_seen < ? AND EXISTS"
-        " (SELECT 1 FROM seen AS later WHERE later.host = seen.host AND later.name = seen.name AND later.id > seen.id)",
-        (before,),
-    ).rowcount
-    if gone:
-        database.execute("DELETE FROM value WHERE NOT EXISTS (SELECT 1 FROM seen WHERE seen.value = value.id)")
-
-
-_SUPERSEDED = """NOT EXISTS (SELECT 1 FROM outcome WHERE outcome.run = run.id AND NOT EXISTS (
-    SELECT 1 FROM run AS later CROSS JOIN outcome AS newer
-    WHERE later.started > run.started AND later.command LIKE :command AND {0}
-      AND newer.run = later.id AND newer.host = outcome.host))"""
-"""The condition that each host of a run has a later run. Mostly the first of the later runs decides."""
 
 
 def _insert(database: sqlite3.Connection, table: str, *values: object) -> None:

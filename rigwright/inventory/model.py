@@ -1,25 +1,21 @@
-"""Hosts and groups, and the patterns that select them."""
+"""Hosts with their variables, and the inventory of them. host_patterns.py selects hosts by a pattern."""
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from rigwright.core.desired import variable_names
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.secrets import SHORTEST, Secret, is_name
 from rigwright.core.templates.variables import has_template, settled
-from rigwright.core.yaml_source import Mapping as YamlMapping, Sequence as YamlSequence, did_you_mean
+from rigwright.core.yaml_source import Mapping as YamlMapping, Sequence as YamlSequence
 from rigwright.inventory import endpoint
-
-NO_MATCH = "matches no host"
+from rigwright.inventory.host_patterns import HostPatterns
 
 _NAMES = {
     "ansible_host": ("ansible_ssh_host", "ansible_host"),
@@ -78,7 +74,7 @@ class Host:
         return f"{user}@{self.address}" if user else self.address
 
 
-class Inventory(Struct, frozen=True):
+class Inventory(HostPatterns, frozen=True):
     """Hosts and groups in file order. `groups`: all hosts of a group, `children`: child groups, `own`: direct hosts."""
 
     path: Path
@@ -90,114 +86,23 @@ class Inventory(Struct, frozen=True):
     @property
     def rigs(self) -> Path:
         """The folder of the user's own rigs, `rigs/` next to the inventory. It may not exist."""
-        return (self.path if self.path.is_dir() else self.path.parent) / "rigs"
+        return self.folder / "rigs"
 
     @property
     def templates(self) -> Path:
         """The folder of the owner's templates, `templates/` next to the inventory. It may not exist."""
-        return self.rigs.with_name("templates")
+        return self.folder / "templates"
 
     def select(self, pattern: str) -> list[Host]:
         """The hosts of a pattern, ready to connect. Raises UsageError as `names` does, and InputError."""
         return [_ready(self.hosts[name]) for name in self.names(pattern)]
 
-    def names(self, pattern: str) -> list[str]:
-        """The names of the hosts that match a pattern in Ansible's syntax.
-
-        A part is NAME, GROUP, glob, ~regex, GROUP[0] or GROUP[1:3]. Parts are joined by `:` or `,`; `:&` selects the
-        intersection, and `:!` excludes hosts. Raises UsageError when a part matches nothing, or when no host is left.
-        """
-        chosen: list[str] = []
-        parts = self._parts(pattern)
-        if parts and all(part[0] in "!&" for part in parts):
-            chosen = list(self._members("all"))
-        order = {"!": 2, "&": 1}
-        for part in sorted(parts, key=lambda text: order.get(text[0], 0)):
-            names = self._matching(part[1:] if part[0] in "!&" else part, pattern)
-            if part[0] == "!":
-                chosen = [name for name in chosen if name not in names]
-            elif part[0] == "&":
-                chosen = [name for name in chosen if name in names]
-            else:
-                chosen = list(dict.fromkeys([*chosen, *names]))
-        if not chosen:
-            raise UsageError(f"--host {pattern}", NO_MATCH, "a host, a group or a pattern", self._todo())
-        return chosen
-
-    def _parts(self, pattern: str) -> list[str]:
-        """Splits a pattern at `,` and `:`, but not inside `[1:3]` or a known name with colons (an IPv6 address)."""
-        known = {*self.hosts, *self.groups}
-        parts: list[str] = []
-        for piece in re.split(r",(?![^\[]*\])", pattern):
-            whole = piece.strip().lstrip("!&") in known
-            parts += [piece] if whole else re.split(r":(?![^\[]*\])", piece)
-        return [part.strip() for part in parts if part.strip()]
-
     def only(self) -> Host:
         """The only host of the inventory. Raises UsageError if the inventory does not have exactly one host."""
         if len(self.hosts) != 1:
             found = f"is missing, and {self.path} has {len(self.hosts)} hosts"
-            raise UsageError("--host", found, "which ones are meant", self._todo())
+            raise UsageError("--host", found, "which ones are meant", self.fix())
         return _ready(next(iter(self.hosts.values())))
-
-    def _matching(self, part: str, pattern: str) -> list[str]:
-        """The hosts of one part of a pattern.
-
-        `[...]` is a subscript if the text before it matches hosts, else part of a glob. Raises UsageError for an
-        unknown name, an invalid regex, or a subscript that is out of range.
-        """
-        if part in self.hosts:
-            return [part]
-        match = re.fullmatch(r"([^~].*)\[(?:(-?\d+)|(\d+)[:-](\d*))\]", part)
-        if match and (names := self._alike(match[1], pattern)):
-            if match[2] is None:
-                return names[int(match[3]) : int(match[4]) + 1 if match[4] else None]
-            at = int(match[2])
-            if not -len(names) <= at < len(names):
-                wanted = f"a number from 0 to {len(names) - 1}, or from the end -1 to -{len(names)}"
-                raise UsageError(f"--host {pattern}", f"{match[1]} has {len(names)} hosts, so no [{at}]", wanted)
-            return [names[at]]
-        names = self._alike(part, pattern)
-        if not names and not part.startswith("~") and part not in self.groups:
-            known = [*self.hosts, *self.groups]
-            hint, todo = did_you_mean(part, known), self._todo()
-            if part == "localhost":
-                todo = f"invoke init --local adds this machine; {todo}"
-            described = self.rigs.with_name("host_vars") / f"{part}.yml"
-            if "/" not in part and described.exists():
-                hint = f"; {described} describes one, and no file of {self.path} has it"
-                todo = f"invoke init --host {part} --address USER@HOST adds it; {todo}"
-            raise UsageError(
-                f"--host {pattern}", f"no host or group '{part}'{hint}", "a host, a group or a pattern", todo
-            )
-        return names
-
-    def _alike(self, part: str, pattern: str) -> list[str]:
-        """The hosts of the groups that match a name, glob or ~regex, then the hosts that match a glob or regex.
-
-        A name that matches no group is compared with the names of hosts. Raises UsageError for an invalid regex.
-        """
-        if part.startswith("~"):
-            try:
-                match = re.compile(part[1:]).match
-            except re.error as error:
-                wanted = "one after ~, such as ~v100-0[1-4]"
-                problem = f"'{part[1:]}' is no regular expression: {error}"
-                raise UsageError(f"--host {pattern}", problem, wanted, self._todo()) from None
-        else:
-            match = re.compile(fnmatch.translate(part)).match
-        groups = [name for name in self.groups if match(name)]
-        hosts = [name for name in self.hosts if match(name)] if not groups or re.search(r"^~|[.?*\[]", part) else []
-        return [name for group in groups for name in self._members(group)] + hosts
-
-    def _members(self, group: str) -> tuple[str, ...]:
-        return self.groups.get(group, tuple(self.hosts))
-
-    def _todo(self) -> str:
-        names = list(self.hosts)
-        if not names:
-            return f"{self.path} declares no host; invoke init adds one"
-        return f"{self.path} has: {', '.join(names[:8])}{', ...' * (len(names) > 8)}; `all` means every one"
 
 
 _REFUSED = "ansible_ssh_common_args ansible_ssh_extra_args ansible_ssh_args ansible_password ansible_ssh_pass".split()

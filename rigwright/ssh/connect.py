@@ -16,14 +16,14 @@ from functools import partial
 from typing import IO, Any
 
 import paramiko
-from msgspec import Struct
 from paramiko.ssh_exception import IncompatiblePeer
 
 from rigwright.core.control_characters import one_line
-from rigwright.core.errors import HostKeyRefused, LoginRefused, Unreachable
+from rigwright.core.errors import LoginRefused, Unreachable
 from rigwright.core.process import deadlines
 from rigwright.inventory.model import Host
-from rigwright.ssh import algorithms, known_hosts as ssh_known_hosts, route
+from rigwright.ssh import algorithms, host_keys, known_hosts as ssh_known_hosts, route
+from rigwright.ssh.host_keys import KeyNotAccepted, OfferedKey
 from rigwright.ssh.identities import KeyFileError, NoKeyError
 from rigwright.ssh.pipelined_login import Login
 from rigwright.ssh.route import Hop
@@ -65,16 +65,6 @@ def verified(
 
 class _PipelinedLoginFailed(Exception):
     """The server closed the connection during a pipelined login. A login that waits for each answer may succeed."""
-
-
-class _KeyNotAccepted(Exception):
-    """The host key of a hop is revoked (`revoked` says where), or is not the recorded one."""
-
-    def __init__(self, key: paramiko.PKey, revoked: str, recorded: ssh_known_hosts.Record | None) -> None:
-        super().__init__("the host key is not accepted")
-        self.key = key
-        self.revoked = revoked
-        self.recorded = recorded
 
 
 class _Attempt:
@@ -132,14 +122,14 @@ class _Attempt:
         )
         try:
             connection.open()
-        except _KeyNotAccepted as error:
-            raise self.key_not_accepted(hop, error) from None
+        except KeyNotAccepted as error:
+            raise host_keys.refusal(self.where(hop), self.host, hop, error) from None
 
     def _login(self, sock: Any, hop: Hop, early_exec: str, **_options: Any) -> Login:
         login = Login(sock)
         algorithms.restrict(login, self.legacy, {record.key.get_name() for record in hop.records})
         login.early_exec = early_exec
-        login.accept_host_key = partial(_require_recorded, hop)
+        login.accept_host_key = partial(host_keys.require_recorded, hop)
         return login
 
     def dial(self, hop: Hop) -> socket.socket:
@@ -160,28 +150,8 @@ class _Attempt:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
         return opened
 
-    def key_not_accepted(self, hop: Hop, error: _KeyNotAccepted) -> HostKeyRefused:
-        """The error of a hop whose host key is not accepted."""
-        where, todo = self._where(hop), f"invoke trust --host {self.host.name}"
-        which = "the host key" if hop.is_last else f"the host key of the gateway {hop.known_as}"
-        if error.revoked:
-            found = f"{which} is revoked ({error.revoked}): {ssh_known_hosts.fingerprint(error.key)}"
-            todo = "make a new host key on that machine"
-            return HostKeyRefused(where, found, "a key that is not revoked", todo, f"{which} is revoked")
-        if error.recorded is None:
-            authority = next(filter(None, (ssh_known_hosts.authority(file, hop.known_as) for file in hop.files)), "")
-            expected = "a key that you have checked"
-            expected += f"; certificates of an authority ({authority}) are not supported" if authority else ""
-            return HostKeyRefused(where, f"{which} is not known", expected, todo)
-        old = error.recorded
-        found = f"{which} has changed: it is now {ssh_known_hosts.fingerprint(error.key)}"
-        expected = f"the recorded {ssh_known_hosts.fingerprint(old.key)}"
-        expected += f" ({', '.join(text for text in (old.where, old.since) if text)})"
-        todo = f"{old.removal}, then {todo}" if hop.precedes_own(old) else f"{todo}; that key then counts"
-        fix = f"if the machine was re-installed or replaced: {todo}"
-        return HostKeyRefused(where, found, expected, fix, f"{which} is another one")
-
-    def _where(self, hop: Hop) -> str:
+    def where(self, hop: Hop) -> str:
+        """The hop as errors name it."""
         return f"{self.host.name}{'' if hop.is_last else ': its gateway'} ({hop.connection.host}:{hop.connection.port})"
 
     def unreachable(self, hop: Hop, error: BaseException) -> Unreachable:
@@ -189,7 +159,7 @@ class _Attempt:
         if isinstance(error, Unreachable):
             return error
         if isinstance(error, KeyFileError):
-            return Unreachable(self._where(hop), f"{error.found}: {error.where}", error.expected, error.fix)
+            return Unreachable(self.where(hop), f"{error.found}: {error.where}", error.expected, error.fix)
         host, user, name, port = self.host, hop.connection.user, hop.connection.host, hop.connection.port
         text = (error.strerror if isinstance(error, OSError) else "") or str(error)
         login = f"{f'-p {port} ' if port != 22 else ''}{user}@{name}"
@@ -230,7 +200,7 @@ class _Attempt:
         )  # fmt: skip
         _, found, expected, fix, brief = next(row for row in table if row[0])
         brief = f"{brief} (the gateway {hop.known_as})" if brief and not hop.is_last else brief
-        return (LoginRefused if refused else Unreachable)(self._where(hop), found, expected, fix, brief)
+        return (LoginRefused if refused else Unreachable)(self.where(hop), found, expected, fix, brief)
 
     def _last_line(self) -> str:
         """The last line that a ProxyCommand wrote to its stderr; "" without any."""
@@ -246,15 +216,6 @@ def _set_by(host: Host, variable: str, form: str) -> str:
     """How a person sets a connection variable: in its file and line, or with the flag of init."""
     origin = host.origin(variable)
     return f"{origin} {form}" if origin.startswith("--") else f"{variable} ({origin})"
-
-
-def _require_recorded(hop: Hop, key: paramiko.PKey) -> None:
-    """Raises _KeyNotAccepted for a host key that is revoked, or is not the first on record of its kind."""
-    same_kind = [record for record in hop.records if record.key.get_name() == key.get_name()]
-    if revoked := hop.why_revoked(key):
-        raise _KeyNotAccepted(key, revoked, None)
-    if not same_kind or same_kind[0].key != key:
-        raise _KeyNotAccepted(key, "", next(iter(same_kind or hop.records), None))
 
 
 def _session(
@@ -317,29 +278,6 @@ def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) 
     raise failed
 
 
-class OfferedKey(Struct, frozen=True):
-    """The host key of a host or gateway. `name`: its name in known_hosts. `records`: the keys of that name in all
-    files, in the order of precedence. `blocking`: other keys of its kind that precede one that `known_hosts.trust`
-    records. `gateway`: it is of a gateway."""
-
-    name: str
-    key: paramiko.PKey
-    records: tuple[ssh_known_hosts.Record, ...]
-    blocking: tuple[ssh_known_hosts.Record, ...]
-    gateway: bool
-
-    @property
-    def known(self) -> ssh_known_hosts.Record | None:
-        """The record of this key; None without one, or if another key precedes it."""
-        same_kind = [record for record in self.records if record.key.get_name() == self.key.get_name()]
-        return same_kind[0] if same_kind and same_kind[0].key == self.key else None
-
-    @property
-    def others(self) -> tuple[ssh_known_hosts.Record, ...]:
-        """The records of other keys."""
-        return tuple(record for record in self.records if record.key != self.key)
-
-
 def offered_keys(host: Host, timeout_s: float = CONNECT_S) -> Iterator[OfferedKey]:
     """The host keys that the gateways of a host, the nearest first, and the host offer now. Trusts none of them.
 
@@ -351,7 +289,7 @@ def offered_keys(host: Host, timeout_s: float = CONNECT_S) -> Iterator[OfferedKe
         attempt = _Attempt(host, timeout_s)
         key = _offered(attempt, hop)
         if revoked := hop.why_revoked(key):
-            raise attempt.key_not_accepted(hop, _KeyNotAccepted(key, revoked, None))
+            raise host_keys.refusal(attempt.where(hop), host, hop, KeyNotAccepted(key, revoked, None))
         others = (record for record in hop.records if record.key != key)
         blocking = tuple(of for of in others if of.key.get_name() == key.get_name() and hop.precedes_own(of))
         yield OfferedKey(hop.known_as, key, tuple(hop.records), blocking, gateway=not hop.is_last)

@@ -100,7 +100,7 @@ NO_HOST = [
     ("zero matches", "gpu:!one", "matches no host"),
     ("glob", "x*", "no host or group 'x*'"),
     ("only separators", ":", "matches no host"),
-    ("no regular expression", "~[", "'[' is no regular expression"),
+    ("no regular expression", "~[", "'[' is not a valid regular expression"),
     ("shell text", "$(touch /tmp/rigwright-pwned)", "no host or group"),
 ]
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rigwright.fleet.drift import Machine, Place, past, peers, placed
+from rigwright.fleet import gpu_places
+from rigwright.fleet.drift import Machine, past, peers
+from rigwright.fleet.gpu_places import Place
 from tests.paths import CASES
 
 FILES = sorted((CASES / "drift").glob("*.yml"))
@@ -25,7 +27,7 @@ def test_drift(path: Path) -> None:
     known = {uuid: Place(*where.split()) for uuid, where in case.get("known", {}).items()}
     for machine in machines:
         known.update({gpu["uuid"]: Place(machine.name, gpu["bus_id"]) for gpu in machine.before.get("gpu.gpus", ())})
-    of_peers, of_gpus = peers(machines), placed(machines, known)
+    of_peers, of_gpus = peers(machines), gpu_places.changes(machines, known)
     for machine in machines:
         found = [*past(machine), *of_peers[machine.name], *of_gpus.get(machine.name, [])]
         wanted = case["findings"].get(machine.name, [])

@@ -216,7 +216,7 @@ def test_patterns(fleet: Inventory, pattern: str, names: str) -> None:
         ("", "matches no host"),
         (":", "matches no host"),
         ("!", "no host or group ''"),
-        ("~(", "'(' is no regular expression"),
+        ("~(", "'(' is not a valid regular expression"),
     ],
 )
 def test_patterns_that_name_nothing(fleet: Inventory, pattern: str, message: str) -> None:

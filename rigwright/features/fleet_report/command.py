@@ -27,7 +27,7 @@ from rigwright.features.fleet_report.comparison import ComparisonResult
 from rigwright.features.fleet_report.options import FleetReportOptions
 from rigwright.features.fleet_report.table import over_time
 from rigwright.features.stress import earlier_figures, measured_before
-from rigwright.fleet import actions, drift, pool
+from rigwright.fleet import actions, drift, gpu_places, pool
 from rigwright.fleet.drift import Machine
 from rigwright.history import History
 from rigwright.report import json_document
@@ -123,7 +123,7 @@ def _add_past(
                 {"subject": change.subject, "before": change.before, "after": change.after, "run": change.run}
                 for change in past.made(id, before["ended"])
             ]
-    of_gpus = drift.placed(list(machines.values()), fleet_check.seen_last(past))
+    of_gpus = gpu_places.changes(list(machines.values()), fleet_check.seen_last(past))
     for name, machine in machines.items():
         comparisons[name]["became"] += fact_changes(machine, of_gpus.get(name, ()))
 
