@@ -58,6 +58,16 @@ def _require_writable(option: str, file: str, example: str, ending: str = "") ->
         problem = "is not writable" if os.path.exists(folder) else "does not exist"
         fix = f"mkdir -p {folder}, or another directory" if problem == "does not exist" else f"{option} {example}"
         raise UsageError(option, f"{file}: the directory {folder} {problem}", "a file in an existing directory", fix)
+    try:
+        os.close(atomic.open_folder(Path(file).absolute())[0])
+    except OSError as error:
+        raise _not_writable(option, file, error) from None
+
+
+def _not_writable(option: str, file: str, error: OSError) -> UsageError:
+    return UsageError(
+        option, f"{file} cannot be written ({error.strerror})", *atomic.remedy(error, Path(file).absolute())
+    )
 
 
 def _is_stream(file: str) -> bool:
@@ -135,5 +145,4 @@ def _write(option: str, text: Iterable[str], file: str) -> None:
         else:
             atomic.replace(Path(file), (part.encode("utf-8") for part in text))
     except OSError as error:
-        found = f"{file} cannot be written ({error.strerror})"
-        raise UsageError(option, found, *atomic.remedy(error, Path(file))) from None
+        raise _not_writable(option, file, error) from None

@@ -16,9 +16,12 @@ from typing import Any
 import pytest
 
 from rigwright.core.command import Command, Result
+from rigwright.core.errors import UsageError
+from rigwright.core.files import atomic
 from rigwright.facts import Fact
 from rigwright.facts.footprint import OwnFile
 from rigwright.operations import file, footprint
+from rigwright.report import output_files
 
 USER, GROUP = getpass.getuser(), grp.getgrgid(os.getegid()).gr_name
 
@@ -109,3 +112,37 @@ def test_links_of_root_are_followed(place: Path) -> None:
     (take,) = footprint._taken_away(OwnFile(path, True, False))
     assert run(take, place).returncode == 0
     assert not Path(path).exists()
+
+
+def test_an_output_file_is_a_link(place: Path) -> None:
+    (place / "users/run.json").symlink_to(place / "roots/shadow")
+    before = roots(place)
+    atomic.replace(place / "users/run.json", b"new\n")
+    assert roots(place) == before
+    assert ((place / "users/run.json").is_symlink(), (place / "users/run.json").read_text()) == (False, "new\n")
+
+
+def test_the_folder_of_an_output_file_is_a_link(place: Path) -> None:
+    (place / "users/out").symlink_to(place / "roots")
+    before = roots(place)
+    with pytest.raises(PermissionError, match="'out' is a link that another user can have made"):
+        atomic.replace(place / "users/out/run.json", b"new\n")
+    assert roots(place) == before
+
+
+@pytest.mark.parametrize("to", ["roots", "../../roots", "/"])
+def test_links_of_this_user_are_followed(to: str, place: Path) -> None:
+    (place / "own/deep").mkdir(parents=True)
+    (place / "own/deep/link").symlink_to(place / to if to == "roots" else to)
+    rest = f"{place}/roots"[1:] if to == "/" else ""
+    atomic.replace(place / "own/deep/link" / rest / "run.json", b"new\n")
+    assert (place / "roots/run.json").read_text() == "new\n"
+    (place / "own/loop").symlink_to("loop")
+    with pytest.raises(OSError, match="Too many levels"):
+        atomic.replace(place / "own/loop", b"")
+
+
+def test_a_link_of_another_user_is_refused_before_the_run(place: Path) -> None:
+    (place / "users/out").symlink_to(place / "roots")
+    with pytest.raises(UsageError, match="'out' is a link that another user can have made"):
+        output_files.require_writable(output_files.Files(json=f"{place}/users/out/run.json"))
