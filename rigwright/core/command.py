@@ -94,7 +94,13 @@ def script(
     reads: bool = False,
     cache_key: str = "",
 ) -> Command:
-    """A command that runs a fixed shell script. Values are passed only as `$1`, `$2`, ...; no shell parses them."""
+    """A command that runs a fixed shell script. Values are passed only as `$1`, `$2`, ...; no shell parses them.
+
+    An argument that is a path belongs to its cache key: the answer may depend on that file.
+    """
+    paths = [word for word in args if word.startswith("/")]
+    if cache_key and paths:
+        cache_key += f"; {state_of(quote(paths))}"
     return Command((*_SCRIPT, text, "sh", *args), stdin, timeout_s, long, reads, cache_key)
 
 

@@ -310,9 +310,9 @@ class Kept:
 
     def command(self, then: str = "", key: str | None = None) -> Command:
         """The command, whose answer depends on the file."""
-        text = f'echo x >>"$1"; cat "$2"; {then}'
+        text = f"echo x >>{self.counted}; cat {self.file}; {then}"
         key = state_of(str(self.file)) if key is None else key
-        return script(text, str(self.counted), str(self.file), timeout_s=5, cache_key=key)
+        return script(text, timeout_s=5, cache_key=key)
 
     def ask(self, *commands: Command) -> list[Result]:
         """Asks for these, with a host's folder of answers below the folder of this one."""
@@ -325,6 +325,15 @@ class Kept:
 def kept(tmp_path: Path) -> Kept:
     """Returns a host that has kept no answer."""
     return Kept(tmp_path)
+
+
+def test_an_argument_that_is_a_path_belongs_to_the_key(kept: Kept) -> None:
+    keyring = kept.folder / "a keyring"
+    keyring.write_text("key of a stranger")
+    ask = script(f'echo x >>{kept.counted}; cat "$1"', str(keyring), timeout_s=5, cache_key="echo constant")
+    assert kept.ask(ask) == kept.ask(ask) == [Result(0, b"key of a stranger")]
+    keyring.write_text("NVIDIA's key")
+    assert (kept.ask(ask), kept.times) == ([Result(0, b"NVIDIA's key")], 2)
 
 
 def test_an_answer_is_kept_while_what_it_depends_on_is_the_same(kept: Kept) -> None:
