@@ -9,19 +9,22 @@ from __future__ import annotations
 import getpass
 import grp
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rigwright.core.command import Command, Result
+from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import UsageError
 from rigwright.core.files import atomic
 from rigwright.facts import Fact
 from rigwright.facts.footprint import OwnFile
+from rigwright.features.training import operations as training
 from rigwright.operations import file, footprint
 from rigwright.report import output_files
+from tests.paths import ROOT
 
 USER, GROUP = getpass.getuser(), grp.getgrgid(os.getegid()).gr_name
 
@@ -146,3 +149,32 @@ def test_a_link_of_another_user_is_refused_before_the_run(place: Path) -> None:
     (place / "users/out").symlink_to(place / "roots")
     with pytest.raises(UsageError, match="'out' is a link that another user can have made"):
         output_files.require_writable(output_files.Files(json=f"{place}/users/out/run.json"))
+
+
+def test_a_new_folder_becomes_a_link_before_it_gets_its_owner(place: Path, tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "mkdir").write_text(f'#!/bin/sh\n/bin/mkdir "$@" && mv env moved && ln -s {place}/roots env\n')
+    (programs / "chown").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/chowned\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    done = run(script(training._BUILD, f"{place}/users/env", USER, "python3", "0" * 64), place, str(programs))
+    assert (done.returncode, (tmp_path / "chowned").exists()) == (1, False)
+    assert "users/env is a link" in done.stderr
+
+
+_CHOWN = re.compile(r"""\bchown (?:-h )?(?:--reference="\$cfg" -- |-- "\$[a-z:$]+" )(\S+)""")
+
+
+def test_root_gives_away_nothing_by_a_path_in_the_folder_of_a_user() -> None:
+    """`.` after a check of where that is; `content` in a folder that only root can change; `$new` beside grub.cfg."""
+    texts = [
+        path.read_text()
+        for folder in ("rigwright", "onhost", "templates")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".j2", ".sh")
+    ]
+    lines = [line for text in texts for line in text.splitlines() if re.search(r"\bchown -", line)]
+    given = [name.rstrip(");") for line in lines for name in _CHOWN.findall(line)]
+    assert len(given) >= len(lines) >= 5
+    assert {*given} == {".", "content", '"$new"'}

@@ -45,7 +45,8 @@ sync {REQUIREMENTS}.new {FOLDER}/record.new && mv -f {REQUIREMENTS}.new {REQUIRE
 _BUILD = f"""{ENTER}
 path=$1 owner=$2 python=$3 sha=$4 name=${{1##*/}}; shift 4
 enter "${{path%/*}}" make || exit 1
-rm -rf -- "./$name" && mkdir -m 755 -- "./$name" && chown -- "$owner:" "./$name" || exit 1
+rm -rf -- "./$name" && mkdir -m 755 -- "./$name" || exit 1
+(here=$(pwd -P) && cd -P -- "./$name" && inside "$here" "$name" && chown -- "$owner:" .) || exit 1
 home=$(getent passwd -- "$owner" | cut -d: -f6)
 exec runuser -u "$owner" -- env HOME="$home" PIP_DISABLE_PIP_VERSION_CHECK=1 sh -c '
 path=$1 python=$2 sha=$3; shift 3
