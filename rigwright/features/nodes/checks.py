@@ -13,7 +13,7 @@ from rigwright.checks.p2p import left_behind
 from rigwright.core import host_ranges
 from rigwright.core.numbers import count
 from rigwright.facts import Facts, driver, network
-from rigwright.features.nodes import training_facts as node_training
+from rigwright.features.nodes import facts as facts_of, training_facts as node_training
 from rigwright.features.nodes.facts import GONE, Link, Node, NodesMeasured
 from rigwright.features.nodes.training_facts import NodeTraining
 from rigwright.features.training_smoke.checks import losses_of, unfinished
@@ -33,7 +33,6 @@ SLOW_ALONE = 0.9
 """Of the fastest node with the same GPUs: what a node must come to when it trains alone (assumed)."""
 LEAST_EFFICIENCY = 0.5
 """Of the sum of the nodes alone: below it a training on all nodes is hardly faster than on half of them."""
-ONLY_NODES = "known only after invoke train.smoke --nodes"
 
 
 def gbit(value: float | None) -> str:
@@ -95,12 +94,9 @@ def slow_links(measured: NodesMeasured) -> tuple[Link, ...]:
     )
 
 
-@check()
-def interface(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
+@check(needs=facts_of.links)
+def interface(facts: Facts, *, nodes_measured: NodesMeasured) -> Iterator[Finding]:  # noqa: ARG001
     """Says which interface the node uses for the others, and why; its port is as fast as those of the other nodes."""
-    if nodes_measured is None:
-        yield Finding("interface", "info", ONLY_NODES)
-        return
     own = nodes_measured.node(nodes_measured.own)
     seen = f"{own.interface} {own.address}, {speed_text(own.speed_mbit)}: {own.why}"
     fastest = max((node.speed_mbit or 0 for node in nodes_measured.nodes), default=0)
@@ -113,14 +109,11 @@ def interface(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> I
     yield Finding("interface", "pass", seen)
 
 
-@check()
-def adapters(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:
+@check(needs=facts_of.links)
+def adapters(facts: Facts, *, nodes_measured: NodesMeasured) -> Iterator[Finding]:
     """Says which InfiniBand or RoCE ports NCCL uses, and why; ports have a link, as fast as those of the other
     nodes."""
     title = "InfiniBand and RoCE"
-    if nodes_measured is None:
-        yield Finding(title, "info", ONLY_NODES)
-        return
     ports, own = facts(network.hcas), nodes_measured.node(nodes_measured.own)
     seen = f"{', '.join(own.hcas)}: {own.hca_why}" if own.hcas else own.hca_why
     fastest = max((node.hca_gbit_s or 0.0 for node in nodes_measured.nodes), default=0.0)
@@ -143,13 +136,10 @@ def adapters(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> It
     yield Finding(title, "pass" if own.hcas else "info", seen)
 
 
-@check(follows=(interface,))
-def links(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
+@check(needs=facts_of.links, follows=(interface,))
+def links(facts: Facts, *, nodes_measured: NodesMeasured) -> Iterator[Finding]:  # noqa: ARG001
     """The node reaches every other one, as fast as the others reach each other, as fast as its port, and as fast as
     before."""
-    if nodes_measured is None:
-        yield Finding("links", "info", ONLY_NODES)
-        return
     own = nodes_measured.node(nodes_measured.own)
     if not nodes_measured.own_links():
         yield Finding(f"links of {own.name}", "unknown", "not measured", "a link to every other node", "", AGAIN)
@@ -283,23 +273,11 @@ def _slower_port(measured: NodesMeasured, link: Link) -> int | None:
 # --- the training
 
 
-def _without(measured: NodesMeasured | None, title: str) -> Finding:
-    """The finding for a run without a training of this node."""
-    if measured is None:
-        return Finding(title, "info", ONLY_NODES)
-    if measured.untrained:
-        return Finding(title, "unknown", measured.untrained, "a training", "", AGAIN)
-    return Finding(title, "info", "not asked for: --links measures the network alone")
-
-
 @check(needs=node_training.trained, follows=(links,))
-def all_reduce(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
+def all_reduce(facts: Facts, *, nodes_measured: NodesMeasured) -> Iterator[Finding]:  # noqa: ARG001
     """NCCL's all-reduce over all nodes ends in time with right data, through the adapters that were chosen; with its
     bus bandwidth."""
     title = "NCCL over all nodes"
-    if nodes_measured is None or nodes_measured.training is None:
-        yield _without(nodes_measured, title)
-        return
     training, own = nodes_measured.training, nodes_measured.node(nodes_measured.own)
     reduced, run = training.reduced, training.nccl
     if reduced is not None and reduced.missing:
@@ -343,12 +321,9 @@ def _no_sum(title: str, training: NodeTraining) -> Finding:
 
 
 @check(needs=node_training.trained, follows=(links, all_reduce))
-def trained(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:
+def trained(facts: Facts, *, nodes_measured: NodesMeasured) -> Iterator[Finding]:
     """The training of this node alone and that of all nodes end in time; the loss falls and is equal on all ranks of
     all nodes."""
-    if nodes_measured is None or nodes_measured.training is None:
-        yield _without(nodes_measured, "training on all nodes")
-        return
     loaded, training = facts(driver.loaded_version), nodes_measured.training
     yield from left_behind(training.left_behind)
     alone, every = training.alone, together(nodes_measured)
@@ -371,7 +346,6 @@ def trained(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Ite
 
 def together(measured: NodesMeasured) -> SmokeRun:
     """The training on all nodes with the ranks of all nodes; its outcome is that of the judged node."""
-    assert measured.training is not None
     own = measured.training.together
     ranks = [rank for one in measured.trainings if one is not None for rank in one.together.ranks]
     return replace(own, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)))
@@ -388,12 +362,9 @@ def _failed_elsewhere(measured: NodesMeasured) -> str:
 
 
 @check(needs=node_training.trained, follows=(links, all_reduce, trained))
-def speed(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
+def speed(facts: Facts, *, nodes_measured: NodesMeasured) -> Iterator[Finding]:  # noqa: ARG001
     """Samples a second of this node alone, compared with the other nodes, and of all nodes together, with the
     efficiency."""
-    if nodes_measured is None or nodes_measured.training is None:
-        yield _without(nodes_measured, "speed of training on all nodes")
-        return
     alone = {
         node.name: one.alone.samples_s / one.gpus
         for node, one in zip(nodes_measured.nodes, nodes_measured.trainings, strict=True)

@@ -117,10 +117,9 @@ class NodesMeasured(HostResult, frozen=True):
         return {node.name: node for node in self.nodes}[name]
 
     @property
-    def training(self) -> NodeTraining | None:
-        """The training as the judged node saw it."""
-        by_name = dict(zip((node.name for node in self.nodes), self.trainings, strict=False))
-        return by_name.get(self.own)
+    def training(self) -> NodeTraining:
+        """The training as the judged node saw it. Raises KeyError without one."""
+        return {node.name: each for node, each in zip(self.nodes, self.trainings, strict=True) if each}[self.own]
 
     def own_links(self) -> tuple[Link, ...]:
         """The links of the judged node."""

@@ -18,6 +18,7 @@ from rigwright.core.host_folders import STATE
 from rigwright.core.schema import Release
 from rigwright.core.typed_json import typed
 from rigwright.facts import Fact, Unreadable
+from rigwright.features.training.torch_build import ProvedBuild
 
 FOLDER = f"{STATE}/training"
 REQUIREMENTS = f"{FOLDER}/requirements.txt"
@@ -192,41 +193,18 @@ else echo absent; fi"""
     return Fact(f"training.wheels({folder})", script(text, folder, reads=True), _wheels)
 
 
-class ProvedGpu(Struct, frozen=True):
-    """A GPU by torch's number. `right`: its product was exact; None: it did not come so far. `error`: the reason."""
-
-    name: str
-    capability: Release
-    right: bool | None
-    error: str | None
-
-
-class Proof(Struct, frozen=True):
-    """What the torch of an environment did. `cuda`, `nccl` None: built without. `torch` None: it cannot be imported,
-    for `error`."""
-
-    schema: int
-    python: str
-    torch: str | None
-    cuda: str | None
-    nccl: str | None
-    architectures: tuple[str, ...]
-    gpus: tuple[ProvedGpu, ...]
-    error: str | None
-
-
-def _proof(result: Result) -> Proof:
+def _proof(result: Result) -> ProvedBuild:
     text = next((line for line in reversed(result.lines) if line.startswith("{")), "")
     if not text:
         raise Unreadable(one_line(result.error_text)[-300:] or "the interpreter printed nothing")
-    found = typed(host_text.json_value(text), Proof)
-    if len(found.gpus) > 64 or len(found.architectures) > 64:
+    build = typed(host_text.json_value(text), ProvedBuild)
+    if len(build.gpus) > 64 or len(build.architectures) > 64:
         raise ValueError("too many GPUs or architectures")
-    return found
+    return build
 
 
-def proof(path: str, owner: str) -> Fact[Proof]:
+def proof(path: str, owner: str) -> Fact[ProvedBuild]:
     """What the torch at a path does: the import, its architectures, a product on each GPU. It runs as the owner."""
-    code = features.host_programs()["training_proof.py"].read_text(encoding="utf-8")
+    code = features.host_programs()["torch_build.py"].read_text(encoding="utf-8")
     text = 'cd / && exec runuser -u "$2" -- "$1/bin/python" -IB -c "$3"'
     return Fact(f"training.proof({path}, {owner})", script(text, path, owner, code, timeout_s=300), _proof)

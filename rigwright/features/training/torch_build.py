@@ -33,6 +33,19 @@ class TorchBuild(Struct, frozen=True):
     missing: bool
 
 
+class ProvedGpu(TorchGpu, frozen=True):
+    """A GPU with its product. `right`: it was exact; None: it failed with `error`."""
+
+    right: bool | None
+    error: str | None
+
+
+class ProvedBuild(TorchBuild, frozen=True):
+    """The torch of an environment, which has made a product on each GPU."""
+
+    gpus: tuple[ProvedGpu, ...]
+
+
 def runs_on(capability: str, architectures: Iterable[str]) -> bool:
     """Whether a GPU of compute capability "8.6" runs one of a build's architectures.
 
