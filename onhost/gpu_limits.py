@@ -6,7 +6,7 @@
     gpu_limits.py show [--config FILE]                   print the values in force as one JSON document
     gpu_limits.py reset                                  power and clocks back to the defaults, until the next apply
 
-It needs root (except show), Python 3.8, and pynvml.py of nvidia-ml-py beside this file. Exit status: 0 every GPU is as
+It needs root (except show), and pynvml.py of nvidia-ml-py beside this file. Exit status: 0 every GPU is as
 wanted, or has a value that somebody set and that watch leaves alone; 1 a GPU refused, or the driver does not answer;
 3 (apply, reset) GPUs are lost or missing; 2 wrong usage. Each failure is on stderr; the other GPUs are set anyway. From
 a checkout on the machine itself: sudo scripts/gpu_limits.py show.
@@ -362,13 +362,14 @@ def persistent(handle):
 # --- setting (in the child process): each function returns a text of what it changed, or None
 
 
-def ensure(wanted, read, write, unit):
-    """Writes a value only if another is read, and reads it again. Raises Refused if that is another value."""
-    before = read()
+def ensure(handle, key, wanted, write, *arguments, unit=""):
+    """Calls write(handle, *arguments) only if another value is read, and reads it again. Raises Refused if that is
+    another value."""
+    before = STATE[key](handle)
     if before == wanted:
         return None
-    write()
-    after = read()
+    write(handle, *arguments)
+    after = STATE[key](handle)
     if after != wanted:
         raise Refused("set to %s%s, reads %s%s" % (plain(wanted), unit, plain(after), unit))
     return "%s -> %s%s" % (plain(before), plain(wanted), unit)
@@ -382,25 +383,19 @@ def plain(value):
     return ("on" if value else "off") if isinstance(value, bool) else "%g" % value
 
 
-def set_persistence(handle, wanted):
-    read = functools.partial(STATE["persistence"], handle)
-    return ensure(wanted, read, lambda: pynvml.nvmlDeviceSetPersistenceMode(handle, int(wanted)), "")
-
-
 def set_power_limit(handle, watts):
     low, high = STATE["power_limit_min_w"](handle), STATE["power_limit_max_w"](handle)
     if not low <= watts <= high:
         nearest = low if watts < low else high
         raise Refused("%g W is not between %g and %g W: power_limit_w: %g is the nearest" % (watts, low, high, nearest))
-    read = functools.partial(STATE["power_limit_w"], handle)
-    return ensure(watts, read, lambda: pynvml.nvmlDeviceSetPowerManagementLimit(handle, round(watts * 1000)), " W")
+    write = pynvml.nvmlDeviceSetPowerManagementLimit
+    return ensure(handle, "power_limit_w", watts, write, round(watts * 1000), unit=" W")
 
 
 def set_application_clocks(handle, wanted):
     memory, graphics = wanted["memory_mhz"], wanted["graphics_mhz"]
-    read = functools.partial(STATE["application_clocks"], handle)
     try:
-        read()
+        STATE["application_clocks"](handle)
     except pynvml.NVMLError as error:
         if error.value in WITHOUT:
             return None  # left out: rigwright's plan and verify say so
@@ -411,7 +406,8 @@ def set_application_clocks(handle, wanted):
         near = sorted(of_memory, key=lambda mhz: abs(mhz - graphics))[:2]
         hint = "near it: %s" % ", ".join(map(str, near)) if near else "memory clocks: %s" % ", ".join(listed)
         raise Refused("%d,%d MHz is no supported pair (%s)" % (memory, graphics, hint))
-    return ensure(wanted, read, lambda: pynvml.nvmlDeviceSetApplicationsClocks(handle, memory, graphics), " MHz")
+    write = pynvml.nvmlDeviceSetApplicationsClocks
+    return ensure(handle, "application_clocks", wanted, write, memory, graphics, unit=" MHz")
 
 
 def set_locked(key, handle, wanted):
@@ -432,24 +428,28 @@ def set_locked(key, handle, wanted):
     return "to %s MHz (%s)" % (plain(wanted), kept)
 
 
-def reset_power_limit(handle, _):
-    return set_power_limit(handle, STATE["power_limit_default_w"](handle))
-
-
 def reset_application_clocks(handle, _):
-    default, read = STATE["default_application_clocks"](handle), functools.partial(STATE["application_clocks"], handle)
-    return ensure(default, read, lambda: pynvml.nvmlDeviceResetApplicationsClocks(handle), " MHz")
+    default, write = STATE["default_application_clocks"](handle), pynvml.nvmlDeviceResetApplicationsClocks
+    return ensure(handle, "application_clocks", default, write, unit=" MHz")
 
 
 STEPS = [  # persistence first: values that are set without it are lost with the last client
-    ("persistence", "persistence", set_persistence),
+    (
+        "persistence",
+        "persistence",
+        lambda handle, on: ensure(handle, "persistence", on, pynvml.nvmlDeviceSetPersistenceMode, int(on)),
+    ),
     ("power_limit_w", "power limit", set_power_limit),
     ("application_clocks", "application clocks", set_application_clocks),
     ("locked_graphics_mhz", "locked graphics clock", functools.partial(set_locked, "locked_graphics_mhz")),
     ("locked_memory_mhz", "locked memory clock", functools.partial(set_locked, "locked_memory_mhz")),
 ]
 RESETS = [
-    ("power_limit_w", "power limit", reset_power_limit),
+    (
+        "power_limit_w",
+        "power limit",
+        lambda handle, _: set_power_limit(handle, STATE["power_limit_default_w"](handle)),
+    ),
     ("application_clocks", "application clocks", reset_application_clocks),
     ("locked_graphics_mhz", "locked graphics clock", lambda handle, _: pynvml.nvmlDeviceResetGpuLockedClocks(handle)),
     ("locked_memory_mhz", "locked memory clock", lambda handle, _: pynvml.nvmlDeviceResetMemoryLockedClocks(handle)),

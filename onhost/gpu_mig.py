@@ -5,7 +5,7 @@
     gpu_mig.py check [--config FILE]                 say what the driver would refuse; FILE may be - (stdin)
     gpu_mig.py show                                  print modes, instances, profiles and placements as JSON
 
-It needs root (except show and check), Python 3.8, and pynvml.py and gpu_limits.py beside this file. Exit status: 0
+It needs root (except show and check), pynvml.py and gpu_limits.py beside this file. Exit status: 0
 every GPU is as wanted; 1 a GPU refused, is used, or the driver does not answer; 2 wrong usage; 3 GPUs are lost
 or missing.
 

@@ -20,12 +20,17 @@ Exit status: 0 measured, 1 a part failed, 2 could not run. The document:
      "errors": [{"where", "what"}], "left_behind"}
 """
 
+import contextlib
 import ctypes
 import os
 import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+try:
+    import pynvml
+except ImportError:
+    pynvml = None
 import nccl_cuda
 import nccl_steps
 from nccl_measurement import Measurement, carried_out, parse, parser_of, parts_without
@@ -37,6 +42,7 @@ COPY, SUM = 64 * MIB, 256 * MIB
 PRODUCT = 2.0 * SIDE**3  # operations
 SAMPLE_S = 0.1
 IDLE = 0x1  # NVML's reason for a lower clock: nothing runs
+START_S, PRODUCTS_S, SUM_S = 60, 60, 30  # limits: of NCCL's connections, of the products, of an all-reduce (assumed)
 
 
 class LoadWork(nccl_steps.PlacedWork):
@@ -86,13 +92,10 @@ class LoadWork(nccl_steps.PlacedWork):
     def nvml_handles(self, gpus):
         """NVML's handle of each GPU; [] without pynvml.py beside this file, or without an answer of NVML."""
         if self.sensors is None:
-            try:
-                import pynvml
-
+            self.sensors = []
+            with contextlib.suppress(Exception):  # of many kinds; without sensors the speeds are still measured
                 pynvml.nvmlInit()
                 self.sensors = [pynvml.nvmlDeviceGetHandleByPciBusId(self.bus_id(gpu)) for gpu in gpus]
-            except Exception:  # pynvml has many kinds of errors; without sensors the speeds are still measured
-                self.sensors = []
         return self.sensors
 
     def bus_id(self, gpu):
@@ -161,8 +164,6 @@ class Sampler(threading.Thread):
 
 
 def sample(handle):
-    import pynvml
-
     def ask(name, *arguments):
         try:
             return getattr(pynvml, name)(handle, *arguments)
@@ -212,14 +213,16 @@ class Load(Measurement):
         steps, seconds = [], self.options.round_s
         for number in range(self.options.rounds + 1):
             title = "process %d, %s" % (process + 1, "round %d" % number if number else "warm-up")
-            made = [step("products", title + ": products", "products %d" % number, [gpus, seconds], timeout_s=60)]
+            made = [
+                step("products", title + ": products", "products %d" % number, [gpus, seconds], timeout_s=PRODUCTS_S)
+            ]
             if pairs and "copies" not in self.failed_parts:
                 limit_s = 10 + len(pairs)
                 made.append(step("copies", title + ": copies", "copies %d" % number, [pairs], timeout_s=limit_s))
             if collective and "collective" not in self.failed_parts:
                 ranks = list(gpus)
-                made.append(step("sum", title + ": all-reduce", "sum %d" % number, [ranks], [], ranks, 30))
-            steps += [dict(one, init_s=60) for one in made]
+                made.append(step("sum", title + ": all-reduce", "sum %d" % number, [ranks], [], ranks, SUM_S))
+            steps += [dict(one, init_s=START_S) for one in made]
         answers = self.watch.run(steps)
         for ident, answer in answers.items():
             part = {"products": "products", "copies": "copies", "sum": "collective"}[ident.partition(" ")[0]]

@@ -6,7 +6,7 @@
 
 Prints one JSON document on stdout and progress on stderr. Every program runs in a separate session with a time limit,
 and as --user if this program runs as root. At its end or at the limit all its remaining descendants are killed. The
-caller's NCCL settings are not used. Python 3.8.
+caller's NCCL settings are not used.
 
     {"schema": 1, "gpus", "looked_in": [folder], "runs": [RUN], "left_behind": [pid]}
     RUN: {"program", "path", "outcome": "done" | "failed" | "hang" | "flood" | "not run", "code", "seconds",

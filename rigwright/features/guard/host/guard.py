@@ -4,7 +4,7 @@
     guard.py run [--config /etc/rigwright/guard.json]       from gpu-guard.service
     guard.py check [--config /etc/rigwright/guard.json]     say whether the configuration is right
 
-It needs root, Python 3.8, and beside this file guard_*.py, recorder.py and pynvml.py of nvidia-ml-py. It writes its
+It needs root, and beside this file guard_*.py, recorder.py and pynvml.py of nvidia-ml-py. It writes its
 records to /var/lib/rigwright/guard (guard_store.py), its state to /run/rigwright-guard/state.json, and what it does to
 stdout. Exit status: 0 on SIGTERM; 2 the configuration is wrong, or the folder cannot be written.
 

@@ -27,7 +27,6 @@ import recorder
 
 PERIOD_S = 1.0
 NAME = b"gpu-guard"  # in /proc/PID/comm, by which rigwright knows that it is no user's program
-SLOWDOWN, MEMORY_MOST = 1, 2  # thresholds of nvmlDeviceGetTemperatureThreshold
 
 
 class Gpu(recorder.Gpu):
@@ -75,18 +74,6 @@ def write(line):
         os._exit(0)
 
 
-def thresholds(handle):
-    """The temperatures at which the GPU slows itself down, by its own account; None where it gives none."""
-    celsius = {"slowdown_c": None, "memory_most_c": None}
-    if handle is not None:
-        for key, number in (("slowdown_c", SLOWDOWN), ("memory_most_c", MEMORY_MOST)):
-            try:
-                celsius[key] = recorder.ask("nvmlDeviceGetTemperatureThreshold", handle, number)
-            except recorder.pynvml.NVMLError:
-                break
-    return celsius
-
-
 def obey(gpus):
     """Reads stdin until its end, and lowers limits."""
     for line in sys.stdin:
@@ -104,7 +91,12 @@ def obey(gpus):
 def main():
     ctypes.CDLL(None).prctl(15, NAME, 0, 0, 0)  # PR_SET_NAME
     handles, why = recorder.open_gpus()
-    write({"gpus": [dict(gpu, **thresholds(handle)) for handle, gpu in handles], "why": why and why[:200]})
+    write(
+        {
+            "gpus": [dict(gpu, **recorder.temperature_limits(handle)) for handle, gpu in handles],
+            "why": why and why[:200],
+        }
+    )
     if not handles:
         return 0
     began = time.monotonic()

@@ -4,7 +4,7 @@
                   --port 29400 --write FILE
 
 Node 0 makes NCCL's unique id, and gives it over TCP to each node that says the id of the run. Every rank contributes
-whole numbers, so the sum is exact in any order, and is compared. The bus bandwidth is that of nccl-tests. Python 3.8.
+whole numbers, so the sum is exact in any order, and is compared. The bus bandwidth is that of nccl-tests.
 
     {"stage", "node", "gpus", "ranks", "version", "ok", "error", "mib", "busbw_gb_s", "latency_us", "missing"}
 

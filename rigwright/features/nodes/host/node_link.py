@@ -7,7 +7,7 @@
 Prints one JSON document on stdout. The listener takes connections from its peer's address alone, and only those that
 say the id of the run; what else connects is closed. First the connecting end sends for --seconds on all streams, then
 the listening end. Each end counts what it receives, after a quarter of a second in which the streams reach their speed.
-Bytes are zeros and are thrown away. Python 3.8.
+Bytes are zeros and are thrown away.
 
     {"schema": 1, "role": "listen" | "connect", "address", "peer", "port", "streams", "stage",
      "received": {"bytes", "seconds", "gbit_s"} | null, "rtt_us", "moved": {interface: bytes}, "error"}
@@ -22,6 +22,7 @@ import errno
 import glob
 import hmac
 import json
+import math
 import os
 import select
 import signal
@@ -29,6 +30,9 @@ import socket
 import sys
 import threading
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import nccl_host
 
 BLOCK = 1 << 20
 WARM_S = 0.25
@@ -289,19 +293,6 @@ def together(work, links):
         thread.join()
 
 
-def end_alone(options):
-    """Ends a program that hangs: after its time limit, or when nobody watches it any more."""
-    deadline = time.monotonic() + options.timeout_s + 5
-    while time.monotonic() < deadline:
-        time.sleep(1)
-        try:
-            if options.watched and time.time() - os.stat(options.watched).st_mtime > options.watched_s:
-                break
-        except OSError:
-            break
-    os._exit(3)
-
-
 def options_of(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("role", choices=("listen", "connect"))
@@ -313,15 +304,15 @@ def options_of(words):
     parser.add_argument("--seconds", type=float, default=2, help="how long each direction is measured (2)")
     parser.add_argument("--connect-s", type=float, default=20, help="time limit of the connection (20)")
     parser.add_argument("--timeout-s", type=float, default=60, help="time limit of all (60)")
-    parser.add_argument("--watched", metavar="FILE", help="end when nobody touches this file any more")
-    parser.add_argument("--watched-s", type=float, default=45, help="after that time without a touch (45)")
+    nccl_host.add_watched(parser, 45)
     return parser.parse_args(words)
 
 
 def main():
     options = options_of(sys.argv[1:])
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    threading.Thread(target=end_alone, args=(options,), daemon=True).start()
+    signal.alarm(math.ceil(options.timeout_s) + 5)  # whatever hangs, the program ends
+    nccl_host.end_when_left(options)
     end = End(options)
     end.run()
     print(json.dumps(end.found), flush=True)

@@ -8,7 +8,6 @@
 Every node runs it at the same time. torchrun meets over c10d at --port of the first node. Prints one JSON document on
 stdout and progress on stderr. Every program is in a session of its own with a time limit, as --user if this program
 runs as root; at its end all its processes are killed, also when nobody touches --watched FILE for --watched-s seconds.
-Python 3.8.
 
     {"schema": 1, "node", "nodes", "gpus", "ranks", "python", "user", "asked_s", "nccl": RUN, "reduced": REDUCED | null,
      "alone": {"gpus", "run": RUN, "ranks": [RANK]}, "together": {...}, "left_behind": [pid]}

@@ -4,7 +4,7 @@
     recorder.py --folder DIR --limit-s N [--hz 10]
 
 It writes DIR/samples.jsonl, a JSON object in each line, and ends when DIR/stop exists or DIR is removed, after N
-seconds, or on SIGTERM. It needs root for /dev/kmsg and ipmitool, Python 3.6, and pynvml.py of nvidia-ml-py beside this
+seconds, or on SIGTERM. It needs root for /dev/kmsg and ipmitool, and pynvml.py of nvidia-ml-py beside this
 file. Exit status: 0 it ended for one of its reasons, which is the last line; 2 wrong usage, or the folder cannot be
 written.
 
@@ -92,6 +92,20 @@ def ask(name, *arguments):
         if error.value in GONE:
             raise
         return None
+
+
+def reading(name, handle, *arguments):
+    """As `ask`; None also for a lost GPU, and without a handle."""
+    try:
+        return None if handle is None else ask(name, handle, *arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def temperature_limits(handle):
+    """The temperatures at which the GPU slows itself down, by its own account; None: not reported."""
+    name = "nvmlDeviceGetTemperatureThreshold"
+    return {"slowdown_c": reading(name, handle, 1), "memory_most_c": reading(name, handle, 2)}
 
 
 def watts(value):

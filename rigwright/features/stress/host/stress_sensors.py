@@ -13,7 +13,6 @@ import recorder
 SAMPLE_S = 0.1
 MOST_SAMPLES = 20000  # of a GPU and phase; when there are more, every second one is left out
 SILENT_S = 5  # a reading that takes longer does not end
-SLOWDOWN, MEMORY_MOST = 1, 2  # thresholds of nvmlDeviceGetTemperatureThreshold
 REASONS = {  # bits of nvmlDeviceGetCurrentClocksThrottleReasons, without idle (0x1)
     0x2: "application clocks",
     0x4: "power limit",
@@ -83,22 +82,21 @@ class Sensors:
 
     def limits(self, number):
         """The limits of a GPU that do not change while it works; None: not reported."""
-        gpu = self.gpus.get(number)
-        return {
-            "power_limit_w": recorder.watts(answer(gpu, "nvmlDeviceGetEnforcedPowerLimit")),
-            "sm_most_mhz": answer(gpu, "nvmlDeviceGetMaxClockInfo", 1),
-            "slowdown_c": answer(gpu, "nvmlDeviceGetTemperatureThreshold", SLOWDOWN),
-            "memory_most_c": answer(gpu, "nvmlDeviceGetTemperatureThreshold", MEMORY_MOST),
+        handle = self.gpus[number].handle if number in self.gpus else None
+        limits = {
+            "power_limit_w": recorder.watts(recorder.reading("nvmlDeviceGetEnforcedPowerLimit", handle)),
+            "sm_most_mhz": recorder.reading("nvmlDeviceGetMaxClockInfo", handle, 1),
         }
+        return dict(limits, **recorder.temperature_limits(handle))
 
     def counters(self, number):
         """Replays of the PCIe link of a GPU, and memory errors since the driver was loaded; None: not reported."""
         gpu = self.gpus.get(number)
-        gpu = None if gpu is None or gpu.lost or gpu.silent() else gpu
+        handle = None if gpu is None or gpu.lost or gpu.silent() else gpu.handle
         return {
-            "pcie_replays": answer(gpu, "nvmlDeviceGetPcieReplayCounter"),
-            "ecc_corrected": answer(gpu, "nvmlDeviceGetTotalEccErrors", 0, 0),
-            "ecc_uncorrected": answer(gpu, "nvmlDeviceGetTotalEccErrors", 1, 0),
+            "pcie_replays": recorder.reading("nvmlDeviceGetPcieReplayCounter", handle),
+            "ecc_corrected": recorder.reading("nvmlDeviceGetTotalEccErrors", handle, 0, 0),
+            "ecc_uncorrected": recorder.reading("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
         }
 
     def between(self, number, start, end):
@@ -110,16 +108,6 @@ class Sensors:
         """When each GPU was lost or fell silent, by number."""
         times = {number: gpu.lost or gpu.silent() for number, gpu in self.gpus.items()}
         return {number: at for number, at in times.items() if at is not None}
-
-
-def answer(gpu, name, *arguments):
-    """NVML's answer for a GPU; None without one, and without the GPU."""
-    if gpu is None:
-        return None
-    try:
-        return recorder.ask(name, gpu.handle, *arguments)
-    except recorder.pynvml.NVMLError:
-        return None
 
 
 def mean(values):

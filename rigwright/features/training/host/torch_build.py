@@ -1,4 +1,4 @@
-"""Runs in an interpreter with torch, and says what build of torch it is and which GPUs it sees. Python 3.8.
+"""Runs in an interpreter with torch, and says what build of torch it is and which GPUs it sees.
 
     PYTHON torch_build.py FILE      writes BUILD to a file, because torch may print to stdout
     PYTHON torch_build.py           also makes a product on each GPU, and prints BUILD as the last line

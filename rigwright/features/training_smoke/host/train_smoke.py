@@ -6,7 +6,6 @@
 
 Prints one JSON document on stdout and progress on stderr. Every run is in a session of its own with a time limit, as
 --user if this program runs as root; at its end all its processes are killed. --alive FILE is touched each second.
-Python 3.8.
 
     {"schema": 1, "gpus", "python", "user", "asked_s", "build": BUILD | null, "examined": RUN,
      "runs": [{"gpus", "run": RUN, "ranks": [RANK]}], "left_behind": [pid]}

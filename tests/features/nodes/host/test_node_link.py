@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rigwright.core import features
 from rigwright.core.command import Result
 from rigwright.facts import parsed
 from rigwright.features.nodes import links as node_links
 from rigwright.features.nodes.facts import LinkEnd, Node, linked
-from rigwright.features.nodes.host import node_link
 from rigwright.features.nodes.links import Meeting
 
-PROGRAM = Path(node_link.__file__)
+PROGRAM = features.host_programs()["node_link.py"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(features.host_programs()["nccl_host.py"].parent)}
 A, B = (Node(name, f"127.0.0.{number}", "lo", None, "") for name, number in (("a", 1), ("b", 2)))
 
 
@@ -40,7 +43,8 @@ def running() -> Iterator[ExitStack]:
 def _start(running: ExitStack, role: str, port: int, *more: str, run: str = "r1") -> subprocess.Popen[bytes]:
     own, peer = (A, B) if role == "listen" else (B, A)
     words = [role, "--run", run, "--address", own.address, "--peer", peer.address, "--port", str(port), *more]
-    program = subprocess.Popen([sys.executable, str(PROGRAM), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    argv, pipe = [sys.executable, str(PROGRAM), *words], subprocess.PIPE
+    program = subprocess.Popen(argv, env=ENVIRONMENT, stdout=pipe, stderr=pipe)
     running.enter_context(program)
     running.callback(program.kill)
     return program
@@ -104,7 +108,7 @@ def test_it_ends_when_nobody_watches_and_after_its_time_limit(running: ExitStack
     watched.touch()
     os.utime(watched, (time.time() - 100, time.time() - 100))
     program = _start(running, "listen", free_port(), "--watched", str(watched), "--watched-s", "50")
-    assert program.wait(10) == 3
+    assert program.wait(10) == -signal.SIGTERM
     listens = _start(running, "listen", free_port(), "--timeout-s", "0.5", "--connect-s", "150")
     began = time.monotonic()
     assert _end(listens).error is not None
@@ -120,6 +124,7 @@ def test_bytes_that_went_over_another_interface() -> None:
     assert node_links.link_of_ends(Meeting(node, other, "r"), bridged, bridged).past_a == ()
 
 
-def test_errors_have_words() -> None:
-    assert node_link.words_of(TimeoutError()) == "no answer: a firewall drops it, or the link is down"
-    assert node_link.words_of(OSError(113, "No route to host")).startswith("no route to the host")
+def test_errors_have_words(module: Callable[[str], Any]) -> None:
+    words_of = module("node_link").words_of
+    assert words_of(TimeoutError()) == "no answer: a firewall drops it, or the link is down"
+    assert words_of(OSError(113, "No route to host")).startswith("no route to the host")
