@@ -327,7 +327,7 @@ class Examination(nccl_measurement.Measurement):
         return made
 
     def scaling(self):
-        """Rows for 1, 2, 4, ... and all N GPUs, when the all-reduce over N was right."""
+        """Rows for 1, 2, 3, 4, 8, ... and all N GPUs, when the all-reduce over N was right."""
         if self.lacking:
             self.note("no scaling table: %s" % self.lacking[0])
             return
@@ -335,7 +335,7 @@ class Examination(nccl_measurement.Measurement):
             self.note("no scaling table: the all-reduce was not right")
             return
         gpus, steps = self.document["all_reduce"]["gpus"], []
-        for count in sorted({2**power for power in range(len(gpus).bit_length())} | {len(gpus)}):
+        for count in [number for number in (1, 2, 3, 4, 8, 16, 32) if number < len(gpus)] + [len(gpus)]:
             own = gpus[:count]
             title = "scaling: %d GPU%s" % (count, "s" if count > 1 else "")
             steps.append(step("scale", title, "scale %d" % count, [own], list(own), own, 120))

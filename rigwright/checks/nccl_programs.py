@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 
+from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Source, Verdict, check, of_symptom, of_text
 from rigwright.checks.environment import jobs_work
-from rigwright.checks.p2p import FAR, left_behind, symptom_of_branch
+from rigwright.checks.p2p import FAR, hang, left_behind
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, pci
 from rigwright.facts.nccl import nccl_tests as nccl_programs
@@ -35,9 +36,10 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
     for name in absent:
         yield Finding(name, "info", f"not run: not in {', '.join(document.looked_in)}")
     linked = linked_ranks(rig, slots, [gpu.bus_id for gpu in bus])
+    names = [model.name for gpu in bus if (model := catalogue.model_of(gpu.device_id))]
     for run in document.runs:
         if run.path is not None:
-            finding = _failed(run, run.program, loaded) or past_nvlink(run, run.program, linked)
+            finding = _failed(run, run.program, loaded, names) or past_nvlink(run, run.program, linked)
             yield finding or _measured(run, rig if document.gpus == len(rig.gpus if rig else ()) else None)
 
 
@@ -68,11 +70,11 @@ def _by(run: Run) -> str:
     return f", by {' and '.join(ways)}" if ways else ""
 
 
-def _failed(run: Run, subject: str, loaded: str | None) -> Finding | None:
+def _failed(run: Run, subject: str, loaded: str | None, gpu_names: Iterable[str]) -> Finding | None:
     """The finding for a failed run; None for a run without errors."""
     if run.outcome == "hang":
         seen = f"{run.error or 'no end'}{_reached(run)}{_by(run)}; killed"
-        return of_symptom(symptom_of_branch(loaded, "nccl.timeout"), subject, seen, "an end", verdict="fail")
+        return hang(loaded, gpu_names, subject, seen, "an end")
     if run.outcome == "not run":
         return Finding(subject, "unknown", f"not run: {run.error}", "a run", "", AGAIN)
     table = _table(run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,8 +34,8 @@ FASTER_LEVEL_SYS = 1.15
 """From this factor on, P2P across host bridges is worth the setting NCCL_P2P_LEVEL=SYS (assumed)."""
 SAME_SPEED = 1.05
 """Up to this factor between the lowest and the highest, speeds are shown as one (assumed)."""
-GOOD_SCALING, POOR_SCALING = 0.9, 0.6
-"""Shares of the rig's speed-up: from the first on it passes, below the second it is a warning (assumed)."""
+GOOD_SCALING, POOR_SCALING = 0.9, 0.75
+"""Shares of the rig's speed-up: from the first on it passes, up to the second it is a warning (assumed)."""
 MORE_SHM = "sudo mount -o remount,size=50% /dev/shm (a container: --shm-size=1g)"
 
 
@@ -63,8 +63,7 @@ def _judge_copies(pair: Pair, expected: Expected, document: Document) -> Judged:
         if result and result.outcome == "wrong data":
             return _symptom("nccl.wrong_data", f"wrong data {name}", "the bytes that were sent")
         if result and result.outcome == "hang":
-            key = symptom_of_branch(document.versions.driver, "nccl.timeout")
-            return _symptom(key, f"a copy {name} hangs", expected.words)
+            return Judged(_hang(document, "", f"a copy {name} hangs", expected.words))
         if result and result.outcome == "error":
             seen = f"a copy {name} fails: {result.error}"
             return Judged(Finding("", "fail", seen, expected.words, "", "invoke explain 'ITS TEXT'", "rig"))
@@ -169,16 +168,36 @@ def symptom_of_branch(driver: str | None, key: str) -> str:
     return "branch.peer_to_peer_545" if (driver or "").startswith("545.") else key
 
 
+LOOSE_MODULE = "a module that sits loosely in its socket: its NVLinks are up, and transfers over them do not end"
+TIGHTEN_MODULES = (
+    "power off; reseat the SXM2 modules, tighten the screws of each crosswise with a torque driver (invoke explain"
+    " torque); then invoke verify again"
+)
+
+
+def hang(driver: str | None, gpu_names: Iterable[str | None], subject: str, seen: str, expected: str) -> Finding:
+    """The finding for transfers between GPUs that do not end. SXM2 modules are tightened first."""
+    key = symptom_of_branch(driver, "nccl.timeout")
+    finding = of_symptom(key, subject, seen, expected, "rig", verdict="fail")
+    if key == "nccl.timeout" and any("SXM2" in (name or "") for name in gpu_names):
+        return replace(finding, cause=LOOSE_MODULE, fix=TIGHTEN_MODULES)
+    return finding
+
+
+def _hang(document: Document, subject: str, seen: str, expected: str) -> Finding:
+    return hang(document.versions.driver, (gpu.name for gpu in document.gpus), subject, seen, expected)
+
+
 def _judge_message(pair: Pair, result: SendRecvResult, expected: Expected, document: Document) -> Judged:
     """The verdict on NCCL's message between two GPUs and on its transport."""
     off, in_round = result.without_p2p, result.round_gb_s if result.gb_s is None else None
     if result.outcome in ("hang", "wrong data"):
         cost = f" at {off.gb_s:.3g} GB/s" if off and off.gb_s else ""
         helps = f"correct with NCCL_P2P_DISABLE=1{cost}" if off and off.ok else "the same with NCCL_P2P_DISABLE=1"
-        key = "nccl.timeout" if result.outcome == "hang" else "nccl.wrong_data"
-        by = f" by {result.transport}" if result.transport else ""
-        key = symptom_of_branch(document.versions.driver, key)
-        return _symptom(key, f"{result.outcome}{by}; {helps}", "correct data, in time")
+        seen = f"{result.outcome}{f' by {result.transport}' if result.transport else ''}; {helps}"
+        if result.outcome == "hang":
+            return Judged(_hang(document, "", seen, "correct data, in time"))
+        return _symptom(symptom_of_branch(document.versions.driver, "nccl.wrong_data"), seen, "correct data, in time")
     if result.outcome == "error":
         symptom = next(iter(catalogue.symptoms_in(result.error or "")), None)
         if symptom and symptom.key == _OFF_NVLINK:
@@ -411,10 +430,13 @@ def _all_reduce(document: Document, rig: Rig | None) -> Iterator[Finding]:
     if total.outcome in ("hang", "wrong data"):
         alone = without is not None and without.ok is False
         also = "the same" if alone else "correct" if without and without.ok else "unknown"
-        key = "nccl.timeout" if total.outcome == "hang" else "nccl.wrong_data"
-        key = "nccl.stalled_queue" if alone and total.outcome == "hang" else key
-        key, seen = symptom_of_branch(document.versions.driver, key), f"{total.outcome}; {also} with P2P off"
-        yield of_symptom(key, subject, seen, "correct data, in time", verdict="fail")
+        seen, expected = f"{total.outcome}; {also} with P2P off", "correct data, in time"
+        if total.outcome == "hang" and not alone:
+            yield _hang(document, subject, seen, expected)
+        else:
+            key = "nccl.stalled_queue" if total.outcome == "hang" else "nccl.wrong_data"
+            key = symptom_of_branch(document.versions.driver, key)
+            yield of_symptom(key, subject, seen, expected, verdict="fail")
     elif total.ok is None:
         yield Finding(subject, "unknown", f"not run: {total.error}", "a sum", "", AGAIN)
     elif total.ok is False:
@@ -447,10 +469,29 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     verdict: Verdict = "info"
     if known:
         share = speeds[gpus] / known.speed_up
-        verdict = "pass" if share >= GOOD_SCALING else "warn" if share < POOR_SCALING else "info"
+        verdict = "pass" if share >= GOOD_SCALING else "warn" if share <= POOR_SCALING else "info"
     wanted = f"{known.speed_up:g} times, in training" if known else ""
-    fix = "look at the pairs above" if verdict == "warn" else ""
-    yield Finding(f"scaling to {gpus} GPUs", verdict, seen, wanted, OVERLAP, fix, "rig" if wanted else "")
+    cause, fix = OVERLAP, ""
+    if verdict == "warn":
+        cause, fix = causes_of_poor_scaling(all(pair.grant.cuda for pair in document.pairs))
+    yield Finding(f"scaling to {gpus} GPUs", verdict, seen, wanted, cause, fix, "rig" if wanted else "")
+
+
+_CAUSES_OF_POOR_SCALING = (
+    ("no peer access, so gradients go through the host's memory",
+     "iommu=pt, ACS off; another driver branch (invoke try --driver BRANCH); invoke explain p2p.not_offered"),
+    ("a PCIe link with fewer lanes or a lower generation", "sudo lspci -vvv | grep LnkSta:; another slot or riser"),
+    ("lowered clocks", "invoke stress says whether heat, power or a limit lowers them"),
+    ("processor threads that wait for each other or for data",
+     "OMP_NUM_THREADS=1 for each process, fewer workers of the data loader"),
+)  # fmt: skip
+
+
+def causes_of_poor_scaling(has_peers: bool) -> tuple[str, str]:
+    """The causes of a speed-up that is too low, the likeliest first, and the fix of each with the same number."""
+    causes, fixes = zip(*_CAUSES_OF_POOR_SCALING[1 if has_peers else 0 :], strict=True)
+    numbered = ("; ".join(f"{number}. {text}" for number, text in enumerate(texts, 1)) for texts in (causes, fixes))
+    return next(numbered), next(numbered)
 
 
 @check(active=True, replaces=environment.clean)

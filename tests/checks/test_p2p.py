@@ -123,6 +123,8 @@ def test_every_rig_is_well(tested: Callable[..., Document], rig: str) -> None:
         ("servbadge", {"p2p.0-1": 1}, "copies", "SXM2-1 SXM2-2", "no peer access (NVML: chipset)", "topo -p2p"),
         ("v100-pcie", {"p2p.0-1": 1}, "copies", "PCIE-1 PCIE-2", "no peer access (NVML: chipset)", "iommu=pt"),
         ("servbadge", {"nccl.irq_hang": 1}, "collective", "all-reduce over 2 GPUs", "hang; the same", "torque"),
+        ("servbadge", {"fault.pair.0-1": "hang"}, "copies", "SXM2-1 SXM2-2", "a copy with peer access hangs", "torque"),
+        ("v100-pcie", {"fault.pair.0-1": "hang"}, "copies", "PCIE-1 PCIE-2", "a copy with peer", "NCCL_P2P_DISABLE=1"),
         ("rig-3090", {"nccl.irq_hang": 1}, "collective", "all-reduce over 2 GPUs", "hang; the same", "ACS off"),
         ("servbadge", {"gpu1.fault": 15}, "ran", "SXM2-2 0000:07:00.0", "its own memory: error", "dmesg"),
     ],
@@ -135,6 +137,26 @@ def test_every_fault_comes_first(
     assert (found.verdict, found.check, found.subject) == ("fail", f"p2p.{check}", subject)
     assert found.seen.startswith(seen)
     assert fix in found.fix
+
+
+@pytest.mark.parametrize(
+    ("status", "copies", "scaling"),
+    [(0, "peer access on", "info"), (1, "no peer access (NVML: chipset)", "warn")],
+)
+def test_rig_3090_with_peers_as_its_owner_reports_it_and_without(
+    tested: Callable[..., Document], status: int, copies: str, scaling: str
+) -> None:
+    """Without peers the figure of the rig, three GPUs three times as fast, is missed by a quarter."""
+    document = tested("rig-3090", {"p2p.default": status})
+    assert [row.gpus for row in document.scaling] == [1, 2, 3]
+    findings = judged("rig-3090", document)
+    assert {finding.seen[: len(copies)] for finding in findings if finding.check == "p2p.copies"} == {copies}
+    (last,) = (finding for finding in findings if finding.check == "p2p.scaling")
+    assert (last.verdict, last.expected) == (scaling, "3 times, in training")
+    if scaling == "warn":
+        causes = ["1. no peer access", "2. a PCIe link", "3. lowered clocks", "4. processor threads"]
+        assert [cause[: len(start)] for cause, start in zip(last.cause.split("; "), causes, strict=True)] == causes
+        assert last.fix.startswith("1. ")
 
 
 def test_peers_tell_a_slow_pair_where_no_rig_does(tested: Callable[..., Document]) -> None:

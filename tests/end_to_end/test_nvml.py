@@ -207,7 +207,9 @@ def test_3090s_of_three_makers(rig_3090: Smi) -> None:
     ]
     assert "was set to 480.00 W from 390.00 W" in rig_3090("-i", "2", "-pl", "480")
     assert rig_3090.run("-i", "1", "-pl", "480").returncode == 2
-    assert rig_3090("topo", "-p2p", "r").count("CNS") == 7  # six pairs and the legend
+    assert rig_3090("topo", "-p2p", "r").count("OK") == 7  # six pairs and the legend
+    rig_3090.driver.put(p2p__default=1)
+    assert rig_3090("topo", "-p2p", "r").count("CNS") == 7
     rows = [line.split("\t") for line in rig_3090("topo", "-m").splitlines() if line.startswith("GPU")]
     assert [row[1:4] for row in rows] == [[" X ", "PHB", "NODE"], ["PHB", " X ", "NODE"], ["NODE", "NODE", " X "]]
     assert "all links are inActive" in rig_3090("nvlink", "-s")

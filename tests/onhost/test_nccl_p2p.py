@@ -186,6 +186,7 @@ def test_an_outlier_of_the_rounds_is_measured_alone(servbadge: Bare, program: Pa
 
 
 def test_geforce_is_refused_and_shares_memory(rig_3090: Bare, program: Path) -> None:
+    rig_3090.put(**{"p2p.default": 1})
     found = run(rig_3090, program, *QUICK)
     assert each(found, "grant", "nvml", "write") == {"chipset"}
     assert each(found, "bytes", "outcome") == {"refused"}

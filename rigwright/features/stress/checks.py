@@ -17,6 +17,7 @@ from rigwright import catalogue
 from rigwright.checks import Finding, Verdict, check, of_symptom, of_text, own_past
 from rigwright.checks.health import xid_finding
 from rigwright.checks.own_past import SAME_CLOCK, SLOWER, SLOWER_LINK, SLOWER_MEMORY, Difference
+from rigwright.checks.p2p import hang
 from rigwright.checks.temperatures import COOL_CORE_C, HOTTER_C, HOTTER_IN_STRESS_C, NEAR_MEMORY_LIMIT_C
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
@@ -138,7 +139,7 @@ def survived(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
             bus_id = document.gpus[event.gpu].bus_id
             yield xid_finding(place(bus_id, slots), bus_id, event.code or 0, xid, event.text)
         elif event.what in ("hang", "error") and event.stage not in {loss.stage for loss in losses.values()}:
-            yield _failure(event)
+            yield _failure(document, event)
     if all(event.what == "wrong" for event in events):
         stages = [stage for stage in document.stages if stage.outcome != "not run"]
         seen = f"{count(len(document.gpus), 'GPU')} stayed through {count(len(stages), 'stage')}"
@@ -170,10 +171,11 @@ def _loss(document: Stress, gpu: StressedGpu, loss: Event, others: int, slots: S
     return finding if alone else replace(finding, cause=_POWER_CAUSE)
 
 
-def _failure(event: Event) -> Finding:
+def _failure(document: Stress, event: Event) -> Finding:
     seen = f"{'a hang' if event.what == 'hang' else 'an error'} after {event.at_s:.0f} s: {event.text}"
     if event.what == "hang" and event.stage == "in step":
-        return of_symptom("nccl.timeout", "all GPUs in step", seen, "an end", "host")
+        names = [gpu.name for gpu in document.gpus]
+        return hang(document.versions.driver, names, "all GPUs in step", seen, "an end")
     fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
     return of_text(event.text, event.stage, seen, "an end", fix=fix)
 

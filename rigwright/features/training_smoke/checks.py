@@ -1,4 +1,4 @@
-"""Checks of what the training of a small model on 1, 2, 4, ... GPUs showed. Only `invoke train.smoke` runs it."""
+"""Checks of what the training of a small model on 1, 2, 3, 4, 8, ... GPUs showed. Only `invoke train.smoke` runs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, check, of_symptom, of_text
 from rigwright.checks.nccl_programs import linked_ranks, past_nvlink
-from rigwright.checks.p2p import left_behind, symptom_of_branch
+from rigwright.checks.p2p import POOR_SCALING, causes_of_poor_scaling, hang, left_behind
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, pci
@@ -67,8 +67,8 @@ def unfinished(run: SmokeRun, loaded: str | None) -> Finding | None:
     if ended.outcome == "hang":
         still = next((rank for rank in run.ranks if rank.stage != "done"), None)
         at = f"; rank {still.rank} at {still.stage}" if still else ""
-        symptom, seen = symptom_of_branch(loaded, "nccl.timeout"), f"{ended.error}{at}; killed"
-        return of_symptom(symptom, _title(run), seen, "an end", verdict="fail")
+        names = [rank.device for rank in run.ranks]
+        return hang(loaded, names, _title(run), f"{ended.error}{at}; killed", "an end")
     if ended.outcome == "not run":
         return Finding(_title(run), "unknown", f"not run: {ended.error}", "a training", "", AGAIN)
     if run.samples_s is None:
@@ -128,18 +128,22 @@ def speed(
 ) -> Iterator[Finding]:
     """Samples a second, and the efficiency against one GPU, compared with the rig's figure and with earlier trainings
     of this machine."""
-    speeds = facts_of.figures(facts(facts_of.trained))
+    document = facts(facts_of.trained)
+    speeds = facts_of.figures(document)
     alone = next((each for each in speeds if each.gpus == 1), None)
+    has_peers = all(way.kind == "P2P" for run in document.runs for way in run.run.transports.values())
     for each in speeds:
-        yield _speed(each, alone, rig, smoke_before or ())
+        yield _speed(each, alone, rig, smoke_before or (), has_peers)
 
 
-def _speed(one: SmokeFigures, alone: SmokeFigures | None, rig: Rig | None, before: Sequence[DatedFigures]) -> Finding:
+def _speed(
+    one: SmokeFigures, alone: SmokeFigures | None, rig: Rig | None, before: Sequence[DatedFigures], has_peers: bool
+) -> Finding:
     title = f"speed of training on {count(one.gpus, 'GPU')}"
     seen = f"{one.samples_s:.0f} samples/s in {one.precision}"
-    efficiency = one.samples_s / (one.gpus * alone.samples_s) if alone and one.gpus > 1 else None
-    if efficiency is not None:
-        seen += f", efficiency {efficiency:.0%}"
+    speed_up = one.samples_s / alone.samples_s if alone and one.gpus > 1 else None
+    if speed_up is not None:
+        seen += f", {speed_up:.2f} times one GPU, efficiency {speed_up / one.gpus:.0%}"
     comparable = replace(one, samples_s=0, torch="")
     same = [each for each in before if replace(each.figures, samples_s=0, torch="") == comparable]
     best = max(same, key=lambda each: each.figures.samples_s, default=None)
@@ -150,12 +154,12 @@ def _speed(one: SmokeFigures, alone: SmokeFigures | None, rig: Rig | None, befor
         return Finding(title, "info" if other else "warn", seen, wanted, cause, fix, "past")
     seen += f"; {best.figures.samples_s:.0f} on {best.at[:10]}" if best else ""
     known = rig.scaling if rig else None
-    if efficiency is not None and known and known.gpus == one.gpus:
-        wanted = f"{known.speed_up / known.gpus:.0%}, in the training of a real model"
-        if efficiency < 0.6 * known.speed_up / known.gpus:
-            return Finding(title, "warn", seen, wanted, "a slow pair of GPUs", "invoke verify --tags p2p", "rig")
+    if speed_up is not None and known and known.gpus == one.gpus:
+        wanted = f"{known.speed_up:g} times one GPU, in the training of a real model"
+        if speed_up <= POOR_SCALING * known.speed_up:
+            return Finding(title, "warn", seen, wanted, *causes_of_poor_scaling(has_peers), "rig")
         return Finding(title, "pass", seen, wanted, source="rig")
-    if efficiency is not None and efficiency < LEAST_EFFICIENCY:
+    if speed_up is not None and speed_up / one.gpus < LEAST_EFFICIENCY:
         wanted, cause = f"{LEAST_EFFICIENCY:.0%} or more", "slow links: the model is small, so its gradients weigh much"
         return Finding(title, "info", seen, wanted, cause, "invoke verify --tags p2p")
     return Finding(title, "pass", seen)

@@ -50,7 +50,7 @@ def _train(runs: list[HostRun], text: Any, options: TrainSmokeOptions, asked: Sm
         cards = run.report.facts.get("gpu.gpus")
         number = count(len(cards), "GPU") if isinstance(cards, tuple) else "the GPUs"
         words = f"trains a small model on {number} for about {asked.seconds:g} s"
-        words += ", first on one, then on more and more together."
+        words += ", first on one, then on more and more together; each process has OMP_NUM_THREADS=1."
         text.line(f"[bold]{as_is(run.host.name)}[/]: {as_is(words)}")
     runner.consent(options.yes, "Train on these GPUs?")
     before = fleet_check.remembered(able, text, smoked.earlier_speeds, "trainings")

@@ -7,7 +7,7 @@ from rigwright.cli.options import PlaybookOptions, option
 
 
 class TrainSmokeOptions(PlaybookOptions, command="train.smoke"):
-    """Train a small model on 1, 2, 4, ... and all GPUs of a host, and say whether it learns and how fast.
+    """Train a small model on 1, 2, 3, 4, 8, ... and all GPUs of a host, and say whether it learns and how fast.
 
         invoke train.smoke --host servbadge
         invoke train.smoke --host servbadge --seconds 120 --yes

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains ddp_smoke.py's model on 1, 2, 4, ... and all GPUs with an interpreter's torch, and prints the results.
+"""Trains ddp_smoke.py's model on 1, 2, 3, 4, 8, ... and all GPUs with an interpreter's torch, and prints the results.
 
     train_smoke.py --python /opt/train/bin/python --gpus 4 --seconds 60 --user ubuntu
     train_smoke.py --python python3 --gpus 2 --cpu --seconds 10            two processes on the processor, over gloo
@@ -32,8 +32,8 @@ START_S = 150  # import of torch from a cold disk, CUDA, NCCL
 
 
 def counts(gpus):
-    """How many GPUs the runs have: 1, 2, 4, ... and all."""
-    return [1 << power for power in range((gpus - 1).bit_length())] + [gpus]
+    """How many GPUs the runs have: 1, 2, 3, 4, 8, ... and all."""
+    return [number for number in (1, 2, 3, 4, 8, 16, 32) if number < gpus] + [gpus]
 
 
 def interpreter_and_user(runner, options):

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from rigwright import catalogue
 from rigwright.checks import Finding
 from rigwright.core.command import Result
 from rigwright.facts import FactStore, driver, parsed
+from rigwright.facts.nccl.nccl_tests import Way
 from rigwright.features.training_smoke import checks as training_smoke
 from rigwright.features.training_smoke.facts import Smoke, trained
 from tests.features.training_smoke.host.interpreters import real_torch, stand_in
@@ -41,7 +44,8 @@ def _findings(document: Smoke) -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "runs"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (10, [1, 2, 4, 8, 10])]
+    ("gpus", "runs"),
+    [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 2, 3, 4]), (6, [1, 2, 3, 4, 6]), (10, [1, 2, 3, 4, 8, 10])],
 )
 def test_how_many_gpus_the_runs_have(module: Callable[[str], Any], gpus: int, runs: list[int]) -> None:
     assert module("train_smoke").counts(gpus) == runs
@@ -53,7 +57,7 @@ def test_every_rank_of_every_run_is_told(folder: Path, tmp_path: Path) -> None:
     os.utime(alive, (1, 1))
     found = _run(folder, "--python", stand_in(tmp_path, "well"), "--gpus", "4", "--seconds", "3", "--alive", str(alive))
     runs = [(run.gpus, len(run.ranks), run.samples_s) for run in found.runs]
-    assert runs == [(1, 1, 1000), (2, 2, 2000), (4, 4, 4000)]
+    assert runs == [(1, 1, 1000), (2, 2, 2000), (3, 3, 3000), (4, 4, 4000)]
     assert {finding.verdict for finding in _findings(found)} == {"pass"}
 
 
@@ -65,6 +69,31 @@ def test_a_training_that_hangs_is_ended_and_named(folder: Path, tmp_path: Path) 
     seen = [(finding.subject, finding.verdict) for finding in bad]
     assert seen == [("training on 2 GPUs", "fail"), ("training on 4 GPUs", "unknown")]
     assert "rank 0 at connect; killed" in bad[0].seen
+
+
+@pytest.mark.parametrize(
+    ("samples_s", "kind", "verdict", "causes"),
+    [
+        (2900.0, "P2P", "pass", ""),
+        (2300.0, "P2P", "pass", ""),
+        (2200.0, "P2P", "warn", "1. a PCIe link"),
+        (2200.0, "SHM", "warn", "1. no peer access"),
+    ],
+)
+def test_a_speed_up_that_misses_the_figure_of_the_rig_by_a_quarter_is_a_warning(
+    folder: Path, tmp_path: Path, samples_s: float, kind: Any, verdict: str, causes: str
+) -> None:
+    found = _run(folder, "--python", stand_in(tmp_path, "well"), "--gpus", "3", "--seconds", "3")
+    *fewer, three = found.runs
+    ranks = tuple(replace(rank, samples_s=samples_s) for rank in three.ranks)
+    run = replace(three.run, transports={"0-1": Way(kind, kind)})
+    store = FactStore({trained: replace(found, runs=(*fewer, replace(three, ranks=ranks, run=run)))})
+    rig = catalogue.rig("rig-3090", "a test")
+    last = list(training_smoke.speed(store, rig=rig))[-1]
+    assert (last.verdict, last.expected) == (verdict, "3 times one GPU, in the training of a real model")
+    assert last.seen.startswith(f"{samples_s:.0f} samples/s")
+    assert f"{samples_s / 1000:.2f} times one GPU" in last.seen
+    assert last.cause.startswith(causes)
 
 
 def test_losses_that_differ_are_named(folder: Path, tmp_path: Path) -> None:
