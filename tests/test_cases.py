@@ -17,6 +17,7 @@ import pkgutil
 import random
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -113,7 +114,8 @@ def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> 
     raise AssertionError("facts that never settle")
 
 
-def _parameters(function: Any, given: dict[str, Any]) -> dict[str, Any]:
+def converted_parameters(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the parameters of a case as the operation or check takes them."""
     hints = {**get_type_hints(function), **types(function)}
     return {name: converted(value, hints[name], "case", name) for name, value in given.items()}
 
@@ -121,7 +123,7 @@ def _parameters(function: Any, given: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("given", [*_parameters_of("operations"), *_parameters_of("checks")])
 def test_operation_or_check(given: Case) -> None:
     case, function = given.content, known(given.kind)[given.tested]
-    parameters = _parameters(function, case.get("parameters") or {})
+    parameters = converted_parameters(function, case.get("parameters") or {})
     answers = case.get("facts") or {}
     if "error" in case or "unavailable" in case:
         wanted = HostError if "error" in case else (Unavailable, Unreadable)

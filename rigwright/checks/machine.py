@@ -88,7 +88,7 @@ def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator
     """lshw lists every NVIDIA GPU of the PCI bus; it omits a GPU that fell off the bus. Needs no driver."""
     machine, gpus = facts.all(machines.machine, pci.gpus)
     if machine.displays is None:
-        yield Finding("lshw", "info", "not installed", fix="sudo apt-get install lshw")
+        yield Finding("lshw", "unknown", "not installed", fix="sudo apt-get install lshw")
         return
     seen = [device for device in machine.displays if device.vendor.startswith("NVIDIA")]
     for device in gpus:

@@ -16,6 +16,11 @@ from rigwright.facts import Facts, driver, pci
 from rigwright.facts.nccl import nccl_tests as nccl_programs
 from rigwright.facts.nccl.nccl_tests import Run, Table
 
+_BUILD = (
+    "build them there: git clone https://github.com/NVIDIA/nccl-tests ~/nccl-tests && make -C ~/nccl-tests; "
+    "or --nccl-tests=FOLDER"
+)
+
 
 @check(needs=nccl_programs.nccl_tests, follows=(jobs_work,))
 def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
@@ -24,17 +29,13 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
     document, loaded, bus = facts.all(nccl_programs.nccl_tests, driver.loaded_version, pci.gpus)
     yield from left_behind(document.left_behind)
     absent = [run.program for run in document.runs if run.path is None]
+    cause = f"looked in {', '.join(document.looked_in)}"
     if len(absent) == len(document.runs):
         seen = f"not run: no {' and no '.join(absent)} on the host"
-        cause = f"looked in {', '.join(document.looked_in)}"
-        fix = (
-            "build them there: git clone https://github.com/NVIDIA/nccl-tests ~/nccl-tests && make -C ~/nccl-tests; "
-            "or --nccl-tests=FOLDER"
-        )
-        yield Finding("nccl-tests", "unknown", seen, "NVIDIA's programs", cause, fix)
+        yield Finding("nccl-tests", "unknown", seen, "NVIDIA's programs", cause, _BUILD)
         return
     for name in absent:
-        yield Finding(name, "info", f"not run: not in {', '.join(document.looked_in)}")
+        yield Finding(name, "unknown", "not run: it is not on the host", "NVIDIA's program", cause, _BUILD)
     linked = linked_ranks(rig, slots, [gpu.bus_id for gpu in bus])
     names = [model.name for gpu in bus if (model := catalogue.model_of(gpu.device_id))]
     for run in document.runs:

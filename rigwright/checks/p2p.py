@@ -339,7 +339,10 @@ def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Find
     if shm and not shm.enough:
         seen, cause = f"{shm.free_mib} of {shm.size_mib} MiB free", "NCCL fails where it goes through it"
         yield Finding("/dev/shm", "warn", seen, "room for NCCL", cause, MORE_SHM, "host")
-    if not (faulty or document.left_behind):
+    cut = [error.what for error in document.errors if error.where == "program" and not document.left_behind]
+    for what in cut:
+        yield Finding(TEST, "unknown", what, "a test to its end", "", AGAIN)
+    if not (faulty or cut or document.left_behind):
         versions = document.versions
         size = "quick" if document.quick else "whole"
         seen = (
@@ -381,6 +384,8 @@ def copies(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | No
     document, known = _seen(facts, rig, slots)
     if document.outcome == "could not run":
         return
+    if len(document.gpus) > 1 and not document.pairs:
+        yield Finding("copies between GPUs", "unknown", "not run", "a copy for each pair", "", AGAIN)
     judged = [(pair, _judge_copies(pair, known.expected(pair, document), document)) for pair in document.pairs]
     yield from _findings(judged, known, "through the host", document)
     yield from _data_sheet(document, known)
@@ -423,6 +428,8 @@ def collective(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
 
 def _all_reduce(document: Document, rig: Rig | None) -> Iterator[Finding]:
     total = document.all_reduce
+    if total is None and len(document.gpus) > 1:
+        yield Finding(f"all-reduce over {len(document.gpus)} GPUs", "unknown", "not run", "a sum", "", AGAIN)
     if total is None or len(total.gpus) < 2:
         return
     subject = f"all-reduce over {len(total.gpus)} GPUs"
@@ -453,6 +460,10 @@ def _all_reduce(document: Document, rig: Rig | None) -> Iterator[Finding]:
         yield Finding(subject, "warn" if far else "pass", seen, expected, "", fix, "rig" if wanted else "")
 
 
+_NO_TABLE = "no scaling table"
+_NO_TABLE_FIX = "install the named library of the CUDA toolkit on the host; then invoke verify --tags p2p"
+
+
 @check(active=True, follows=(ran, copies, collective, *_WAYS))
 def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     """The speed-up of a synthetic training step over several GPUs, compared with the rig's measured figure."""
@@ -460,6 +471,10 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     for row in document.scaling:
         if row.error:
             yield Finding(f"scaling over {row.gpus} GPUs", "unknown", row.error, "a step", "", AGAIN)
+    total = document.all_reduce
+    if not (document.quick or document.scaling) and total and total.ok and len(total.gpus) > 1:
+        reason = next((note for note in document.notes if note.startswith(_NO_TABLE)), _NO_TABLE)
+        yield Finding("scaling", "unknown", f"not run: {reason}", "a step on 1 to all GPUs", "", _NO_TABLE_FIX)
     speeds = {row.gpus: row.speed_up for row in document.scaling if row.speed_up}
     if len(speeds) < 2:
         return

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rigwright import catalogue
-from rigwright.checks import Finding, Verdict, check, of_symptom, of_text, own_past
+from rigwright.checks import AGAIN, Finding, Verdict, check, of_symptom, of_text, own_past
 from rigwright.checks.health import xid_finding
 from rigwright.checks.own_past import SAME_CLOCK, SLOWER, SLOWER_LINK, SLOWER_MEMORY, Difference
 from rigwright.checks.p2p import hang
@@ -140,10 +140,16 @@ def survived(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
             yield xid_finding(place(bus_id, slots), bus_id, event.code or 0, xid, event.text)
         elif event.what in ("hang", "error") and event.stage not in {loss.stage for loss in losses.values()}:
             yield _failure(document, event)
+    for error in document.errors:
+        lacks = error.where == "NCCL"
+        seen = f"no all-reduce: {error.what}" if lacks else error.what
+        fix = f"{'sudo apt-get install libnccl2, on the host; then ' if lacks else ''}the same command again"
+        yield Finding("stress", "unknown", seen, "all stages to their end", "", fix)
     if all(event.what == "wrong" for event in events):
         stages = [stage for stage in document.stages if stage.outcome != "not run"]
         seen = f"{count(len(document.gpus), 'GPU')} stayed through {count(len(stages), 'stage')}"
-        yield Finding("GPUs under load", "pass", seen)
+        whole = bool(stages) and len(stages) == len(document.stages)
+        yield Finding("GPUs under load", "pass" if whole else "unknown", seen, "", "", AGAIN)
 
 
 _POWER_FIX = (
@@ -529,7 +535,7 @@ def copies(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
         rates = [rate for result in alone.values() for rate in (result.gb_s.to_device, result.gb_s.from_device)]
         known = [rate for rate in rates if rate is not None]
         seen = f"{min(known):.1f} to {max(known):.1f} GB/s between host and GPU" if known else "not measured"
-        yield Finding("copies", "pass" if known else "info", seen)
+        yield Finding("copies", "pass" if known else "unknown", seen, "", "", AGAIN)
 
 
 _LINK = (
