@@ -99,6 +99,9 @@ class _Find(Struct):
         if self.options.choose or not prompt.on_terminal():
             choice = self.options.choose or "none"
             if choice != "none" and choice not in sweep.named:
+                if limit_points.held_by_clocks(sweep.points):
+                    found = "all points are equally fast, because a limit of the clocks holds the GPUs"
+                    raise HostError("--choose", found, "points that differ in speed", "limits.find --clocks")
                 found, expected = f"no point is {NAMES[choice]}", "a GPU that reports its power"
                 raise HostError("--choose", found, expected, "--choose fastest")
             return choice

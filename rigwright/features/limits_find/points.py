@@ -31,6 +31,8 @@ SAME_PERCENT = 1.0
 """Speeds that differ by up to this count as equal, and the lower power decides (assumed: the noise of one point)."""
 QUIET_PERCENT = 80
 """The share of the fastest point's speed that the quiet point has to reach. A choice, not a measurement."""
+CLOCKS_REASON = 0x2
+"""NVML's reason for a lower clock: a limit of the clocks (nvml.h)."""
 SHARES = 200
 """The number of equal steps of the range in which the highest limit is searched that the supplies carry."""
 
@@ -239,8 +241,18 @@ def in_words(limits: Limits, unit: str) -> str:
     return f"{'/'.join(map(str, limits.values()))} {unit}"
 
 
+def held_by_clocks(points: Sequence[Point]) -> bool:
+    """Whether all measured points are equally fast because a limit of the clocks holds the GPUs."""
+    speeds = [point.tflops for point in points if point.tflops]
+    equal = len(speeds) > 1 and min(speeds) >= max(speeds) * (1 - SAME_PERCENT / 100)
+    return equal and all((point.reasons or 0) & CLOCKS_REASON for point in points if point.tflops)
+
+
 def best_points(points: Sequence[Point]) -> dict[str, int]:
-    """The number of the best point by each of NAMES, among the measured points that the supplies carry."""
+    """The number of the best point by each of NAMES, among the measured points that the supplies carry; {} if a limit
+    of the clocks makes all equal."""
+    if held_by_clocks(points):
+        return {}
     carried = {number: point for number, point in enumerate(points) if point.tflops and point.verdict != "does not fit"}
     if not carried:
         return {}

@@ -247,6 +247,7 @@ def _notes(
     what, unit = ("power", "W") if clocks else ("clock", "MHz")
     notes = [
         f"{group.name}: the {what} limit in force, {group.in_force} {unit}, stays, and every point is measured with it"
+        + ("" if clocks else "; --clocks measures the clocks")
         for group in groups
         if group.in_force is not None
     ]

@@ -5,12 +5,28 @@ from __future__ import annotations
 from rich.console import Console
 
 from rigwright.core.numbers import count
-from rigwright.features.limits_find.points import NAMES, Point, Sweep, SweepPlan, in_words
+from rigwright.features.limits_find.points import (
+    CLOCKS_REASON,
+    NAMES,
+    Point,
+    Sweep,
+    SweepPlan,
+    held_by_clocks,
+    in_words,
+)
 from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns, write, write_labels
 from rigwright.report.wrapping import hanging
 
-REASONS = {0x2: "clocks", 0x4: "power", 0x10: "sync", 0x80: "brake", 0x40: "too hot", 0x20: "heat", 0x8: "slowdown"}
+REASONS = {
+    CLOCKS_REASON: "clocks",
+    0x4: "power",
+    0x10: "sync",
+    0x80: "brake",
+    0x40: "too hot",
+    0x20: "heat",
+    0x8: "slowdown",
+}
 """NVML's reasons for a lower clock (nvml.h, nvmlClocksEventReason). 0x8 is shown only without `brake` and `too hot`."""
 _LEGEND = (
     "W: of all GPUs, and of the one that draws most; per W: GFLOPS per watt of the GPUs; MHz: the slowest clock;"
@@ -119,6 +135,9 @@ def _write_best(console: Console, sweep: Sweep, most: float) -> None:
             rows.append((name, f"[bold]{in_words(point.limits, sweep.unit)}[/]: {speed}{watts}; {rule}"))
             if point.verdict == "tight":
                 tight.setdefault(point.why, []).append(name)
+    if held_by_clocks(sweep.points):
+        equal = "all points are equally fast, because the limit of the clocks holds the GPUs: --clocks measures it"
+        hanging(console, f"[yellow]![/] {equal}", 2)
     write_labels(console, rows)
     for why, names in tight.items():
         hanging(console, f"[yellow]![/] tight for the supplies ({', '.join(names)}): {as_is(why)}", 2)

@@ -178,8 +178,11 @@ def _loaded(measured: dict[str, Any] | None) -> Iterator[Row]:
     limit = f", power limit {measured['power_limit_w']:g} W" if measured["power_limit_w"] is not None else ""
     driver = f", driver {measured['driver']}" if measured["driver"] else ""
     yield Row("Stressed", f"{at:%Y-%m-%d}{limit}{driver}")
+    limited = measured["slowed_by"] == "application clocks"
     for kind, rate in measured["tflops"].items():
-        yield Row(kind.upper(), f"{rate:.1f} TFLOPS{_of_model(measured['shares'].get(kind))}")
+        share, at_clock = measured["shares"].get(kind), measured["clock_shares"].get(kind)
+        clocks = f"; its clocks are limited: {at_clock:.0%} at that clock" if limited and at_clock else ""
+        yield Row(kind.upper(), f"{rate:.1f} TFLOPS{_of_model(share)}{clocks}")
     rate = measured["memory_gb_s"]
     yield Row("Memory speed", "" if rate is None else f"{rate:.0f} GB/s{_of_model(measured['memory_share'])}")
     ways = ((measured["to_device_gb_s"], "to it"), (measured["from_device_gb_s"], "from it"))

@@ -38,6 +38,14 @@ def test_each_gpu_has_its_share_of_its_models_figure(columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
+def test_a_share_that_was_measured_with_limited_clocks_says_so(columns: int) -> None:
+    host = made.healthy()
+    limited = {"tflops": {"fp32": 9.26}, "clocks_mhz": {"fp32": 1005.0}, "slowed_by": "application clocks"}
+    words = " ".join(shown(host, made.stressed(host, **limited), columns).split())
+    assert "FP32 9.3 TFLOPS, 59% of its model's figure; its clocks are limited: 90% at that clock" in words
+
+
+@pytest.mark.parametrize("columns", [80, 120])
 def test_without_a_stress_one_line_says_which_command_measures(columns: int) -> None:
     text = shown(made.healthy(), [], columns)
     line = as_typed("no speed under full load is known: invoke stress --host servbadge measures it")

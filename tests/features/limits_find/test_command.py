@@ -120,6 +120,25 @@ def test_the_announcement_fits_the_terminal(columns: int) -> None:
     assert note in words
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_power_limits_that_a_clock_limit_makes_equal_are_not_called_best(columns: int) -> None:
+    """On servbadge as provisioned 1005 MHz hold, and 150, 225 and 300 W are equally fast: that says nothing of them."""
+    points = [
+        Point(limits, "fits").with_measurement([36.9, 37.0], [Sensors(1005, 130.0, 50, 0x2)] * 2)
+        for limits in limit_points.spread((RTX,), 1.0, 3)
+    ]
+    made = replace(sweep(RTX), points=tuple(points), named=limit_points.best_points(points), ends=None, errors={})
+    assert made.named == {}
+    words = " ".join(" ".join(printed(columns, lambda console: table.show(console, made))).split())
+    assert "all points are equally fast, because the limit of the clocks holds the GPUs: --clocks measures it" in words
+    find = command._Find(LimitsFindOptions(host="rig", choose="fastest"))
+    with pytest.raises(RigwrightError, match="limit of the clocks") as caught:
+        find._choice(made, None)
+    assert caught.value.fix == "limits.find --clocks"
+    faster = [*points[:2], points[2].with_measurement([40.0, 40.0], [Sensors(1100, 200.0, 50, 0x2)] * 2)]
+    assert set(limit_points.best_points(faster)) == {"fastest", "per-watt", "quiet"}
+
+
 def test_a_point_without_sensors_has_no_figures_of_them() -> None:
     made = sweep(RTX)
     dark = [replace(point, watts=None, sensors=(), clock_mhz=None, reasons=None) for point in made.points]

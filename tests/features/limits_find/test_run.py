@@ -64,7 +64,7 @@ class Run(HostRun):
         }  # fmt: skip
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
-        self.store.known.update({fact: self.values[fact] for fact in facts})
+        self.store.known.update({fact: self.values.get(fact, Unavailable("not given")) for fact in facts})
 
 
 def planned(cards: Sequence[Gpu], facts: dict[Fact[Any], Any] | None = None, **options: Any) -> SweepPlan:
@@ -94,7 +94,8 @@ def test_gpus_of_several_models_have_a_range_each() -> None:
         (
             [replace(V100, application_clocks=ClockPair(877, 1005))],
             ["v100-sxm2-16gb"],
-            "Tesla V100-SXM2-16GB: the clock limit in force, 1005 MHz, stays, and every point is measured with it",
+            "Tesla V100-SXM2-16GB: the clock limit in force, 1005 MHz, stays, and every point is measured with it;"
+            " --clocks measures the clocks",
         ),
     ],
 )
