@@ -86,7 +86,7 @@ def ask_all(tasks, timeout_s, stuck, heard=None):
     """
     answers, running = {}, {}  # running: read end of the pipe -> (name, process, parts of the answer)
     for name, task in tasks.items():
-        if name in stuck and started(stuck[name][0]) == stuck[name][1]:
+        if name in stuck and start_ticks(stuck[name][0]) == stuck[name][1]:
             error = "no answer; process %d that asked it still hangs in the kernel" % stuck[name][0]
             answers[name] = {"error": error, "code": None, "hangs": True}
             continue
@@ -116,8 +116,8 @@ def ask_all(tasks, timeout_s, stuck, heard=None):
     for end, (name, process, _) in running.items():
         os.kill(process, signal.SIGKILL)
         os.close(end)
-        if not died(process):
-            stuck[name] = [process, started(process)]
+        if not has_ended(process):
+            stuck[name] = [process, start_ticks(process)]
     return answers
 
 
@@ -142,7 +142,7 @@ def answer_and_exit(task, write_end):
         os._exit(0)
 
 
-def died(process, within_s=0.5):
+def has_ended(process, within_s=0.5):
     """Whether the killed child has ended. Waits no longer for a child that hangs in the kernel."""
     deadline = time.monotonic() + within_s
     while not os.waitpid(process, os.WNOHANG)[0]:
@@ -152,7 +152,7 @@ def died(process, within_s=0.5):
     return True
 
 
-def started(process):
+def start_ticks(process):
     """The start time of a process in clock ticks; None when there is no such process."""
     fields = content("/proc/%d/stat" % process).rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 and fields[0] != "Z" else None
@@ -417,7 +417,7 @@ def set_locked(key, handle, wanted):
         graphics = [clock for clocks_mhz in listed.values() for clock in clocks_mhz]
         mhz = [int(clock) for clock in listed] if key == "locked_memory_mhz" else graphics
     if mhz and not min(mhz) <= wanted[0] <= wanted[1] <= max(mhz):
-        nearest = [min(max(one, min(mhz)), max(mhz)) for one in wanted]
+        nearest = [min(max(limit, min(mhz)), max(mhz)) for limit in wanted]
         found = (plain(wanted), min(mhz), max(mhz), key, nearest)
         raise Refused("%s MHz is not within %d to %d MHz: %s: %s is the nearest" % found)
     if key == "locked_memory_mhz":
@@ -588,7 +588,7 @@ def short(bus_id):
 
 def place(bus_id, config):
     """`SXM2-1 0000:06:00.0`; only the bus id when the position has no name."""
-    named = {short(one): position for one, position in config.get("positions", {}).items()}
+    named = {short(named_id): position for named_id, position in config.get("positions", {}).items()}
     return ("%s %s" % (named.get(short(bus_id), ""), short(bus_id))).strip()
 
 
@@ -610,11 +610,11 @@ def places(count, gpus, config):
         bound = []
     names = {}
     for index in range(count):
-        before = max((one for one in answered if one < index), default=-1)
-        after = min((one for one in answered if one > index), default=count)
+        before = max((number for number in answered if number < index), default=-1)
+        after = min((number for number in answered if number > index), default=count)
         low, high = answered.get(before, []), answered.get(after, [1 << 32])
         for known in (bound, config.get("positions", {})):
-            between = [one for one in sorted(known, key=bus_numbers) if low < bus_numbers(one) < high]
+            between = [bus_id for bus_id in sorted(known, key=bus_numbers) if low < bus_numbers(bus_id) < high]
             if len(between) == after - before - 1:
                 names.setdefault("GPU %d" % index, place(between[index - before - 1], config))
         names.setdefault("GPU %d" % index, "number %d of the GPUs by bus id" % (index + 1))
@@ -703,7 +703,7 @@ def note_locks(answer):
         write_locks(gpu["uuid"], gpu["locked"])
 
 
-def absent(config, gpus, count, silent):
+def missing_gpus(config, gpus, count, silent):
     """A text for each GPU that is expected, or named by a rule, and missing. `silent`: names of silent GPUs."""
     lines, lacking, expected = [], [], config.get("expected_gpus", 1)
     answering = [place(gpu["pci_bus_id"], config) for gpu in gpus]
@@ -775,7 +775,7 @@ def one_round(config, settled, hopeless, timeout_s):
             settled[answer["value"]["uuid"]] = dict(answer["value"], good=report(answer["value"], config))
     if driver:
         silent = [names[name] for name in hopeless if name in names]
-        waiting += [(ABSENT, line) for line in absent(config, settled.values(), driver["count"], silent)]
+        waiting += [(ABSENT, line) for line in missing_gpus(config, settled.values(), driver["count"], silent)]
     put(MEMORY, json.dumps({"stuck": stuck}))
     return waiting
 
@@ -834,7 +834,7 @@ def one_look(config, stuck, timeout_s):
         return [(True, error.args[0])]
     gpus = [answer["value"] for answer in answers.values() if "value" in answer]
     silent = {names[name]: failure_of(answer, names[name]) for name, answer in answers.items() if "error" in answer}
-    lines = [(True, line) for line in [*silent.values(), *absent(config, gpus, driver["count"], [*silent])]]
+    lines = [(True, line) for line in [*silent.values(), *missing_gpus(config, gpus, driver["count"], [*silent])]]
     for gpu in gpus:
         name, done = title(gpu, config), "; ".join(gpu["done"])
         if gpu["forgotten"]:
@@ -857,11 +857,11 @@ def show(config, timeout_s):
         document["errors"] = {"driver": error.args[1]["error"]}
         complain(error.args[0])
         answers, names = {}, {}
-    for index, (name, one) in enumerate(answers.items()):
-        gpu = one.get("value")
+    for index, (name, answer) in enumerate(answers.items()):
+        gpu = answer.get("value")
         if gpu is None:  # code: NVML's number of the error; hangs: it did not answer in time
-            gpu = dict(dict.fromkeys(dict(IDENTITY, **STATE)), index=index, errors={"gpu": one["error"]})
-            gpu.update(code=one["code"], hangs="hangs" in one)
+            gpu = dict(dict.fromkeys(dict(IDENTITY, **STATE)), index=index, errors={"gpu": answer["error"]})
+            gpu.update(code=answer["code"], hangs="hangs" in answer)
         known = gpu["uuid"] and gpu["pci_bus_id"]
         gpu["place"] = place(gpu["pci_bus_id"], config or {}) if known else names[name]
         locks = record.get(gpu["uuid"], {}) if gpu["persistence"] is not False else {}

@@ -104,7 +104,7 @@ def gpu_instances(handle, profiles):
     """The GPU instances: pairs of handle and the name of the profile."""
     kind, get, instances = pynvml.c_nvmlGpuInstance_t, pynvml.nvmlDeviceGetGpuInstances, []
     for name, profile in profiles.items():
-        instances += [(one, name) for one in handles_of(get, kind, profile["most"], handle, profile["id"])]
+        instances += [(entry, name) for entry in handles_of(get, kind, profile["most"], handle, profile["id"])]
     return instances
 
 
@@ -126,7 +126,7 @@ def compute_instances(instance):
     """The compute instances of a GPU instance: pairs of handle and number of slices."""
     kind, get, instances = pynvml.c_nvmlComputeInstance_t, pynvml.nvmlGpuInstanceGetComputeInstances, []
     for slices, (number, most) in part_profiles(instance).items():
-        instances += [(one, slices) for one in handles_of(get, kind, most, instance, number)]
+        instances += [(entry, slices) for entry in handles_of(get, kind, most, instance, number)]
     return instances
 
 
@@ -137,7 +137,7 @@ def layout_of(handle, profiles):
         info = pynvml.nvmlGpuInstanceGetInfo(instance)
         parts = sorted(slices for _, slices in compute_instances(instance))
         layout.append({"profile": name, "parts": parts, "start": info.placement.start, "size": info.placement.size})
-    return sorted(layout, key=lambda one: one["start"])
+    return sorted(layout, key=lambda entry: entry["start"])
 
 
 def state(index):
@@ -153,28 +153,28 @@ def state(index):
 # --- whether a layout fits
 
 
-def arranged(layout, profiles):
+def arrangement(layout, profiles):
     """The layout with a placement for each instance, the largest first. Raises Refused for one that does not fit.
 
     While MIG is off the driver lists no placements, and only the profiles, their number and the sum of slices are
     judged."""
-    for one in layout:
-        if one["profile"] not in profiles:
-            raise Refused("there is no profile %s; it has %s" % (one["profile"], ", ".join(sorted(profiles))))
-        slices = profiles[one["profile"]]["slices"]
-        if sum(one["parts"]) > slices:
-            parts = "+".join(map(str, one["parts"]))
-            raise Refused("compute instances of %s slices are more than %s has" % (parts, one["profile"]))
+    for entry in layout:
+        if entry["profile"] not in profiles:
+            raise Refused("there is no profile %s; it has %s" % (entry["profile"], ", ".join(sorted(profiles))))
+        slices = profiles[entry["profile"]]["slices"]
+        if sum(entry["parts"]) > slices:
+            parts = "+".join(map(str, entry["parts"]))
+            raise Refused("compute instances of %s slices are more than %s has" % (parts, entry["profile"]))
     for name, known in profiles.items():
-        number = sum(one["profile"] == name for one in layout)
+        number = sum(entry["profile"] == name for entry in layout)
         if number > known["most"]:
             raise Refused("%d instances of %s, and the driver allows %d" % (number, name, known["most"]))
-    if any(profiles[one["profile"]]["placements"] is None for one in layout):
-        slices = sum(profiles[one["profile"]]["slices"] for one in layout)
+    if any(profiles[entry["profile"]]["placements"] is None for entry in layout):
+        slices = sum(profiles[entry["profile"]]["slices"] for entry in layout)
         if slices > max(known["slices"] for known in profiles.values()):
             raise Refused("%s has no room: %d slices" % (words(layout), slices))
-        return [dict(one, start=None) for one in layout]
-    order = sorted(layout, key=lambda one: -profiles[one["profile"]]["slices"])
+        return [dict(entry, start=None) for entry in layout]
+    order = sorted(layout, key=lambda entry: -profiles[entry["profile"]]["slices"])
     plan = with_places(order, profiles, 0)
     if plan is None:
         raise Refused("the placements that the driver lists have no room for %s" % words(layout))
@@ -197,15 +197,15 @@ def with_places(order, profiles, used):
 def words(layout):
     """`3g.20gb/1c+2c, 1g.5gb`; `no instances`."""
     texts = []
-    for one in layout:
-        whole = one["parts"] == [int(one["profile"].partition("g")[0])]
-        parts = "+".join("%dc" % slices for slices in one["parts"]) or "none"
-        texts.append(one["profile"] + ("" if whole else "/" + parts))
+    for entry in layout:
+        whole = entry["parts"] == [int(entry["profile"].partition("g")[0])]
+        parts = "+".join("%dc" % slices for slices in entry["parts"]) or "none"
+        texts.append(entry["profile"] + ("" if whole else "/" + parts))
     return ", ".join(texts) or "no instances"
 
 
 def same(layout, other):
-    return sorted(words([one]) for one in layout) == sorted(words([one]) for one in other)
+    return sorted(words([entry]) for entry in layout) == sorted(words([entry]) for entry in other)
 
 
 # --- changing a GPU (in the child process)
@@ -214,21 +214,21 @@ def same(layout, other):
 def destroy(handle, profiles):
     """Destroys all instances of a GPU."""
     for instance, _ in gpu_instances(handle, profiles):
-        for one, _ in compute_instances(instance):
-            pynvml.nvmlComputeInstanceDestroy(one)
+        for entry, _ in compute_instances(instance):
+            pynvml.nvmlComputeInstanceDestroy(entry)
         pynvml.nvmlGpuInstanceDestroy(instance)
 
 
 def create(handle, layout, profiles):
     """Creates the instances of an arranged layout."""
-    for one in layout:
-        place = pynvml.c_nvmlGpuInstancePlacement_t(one["start"], one["size"])
-        number = profiles[one["profile"]]["id"]
+    for entry in layout:
+        place = pynvml.c_nvmlGpuInstancePlacement_t(entry["start"], entry["size"])
+        number = profiles[entry["profile"]]["id"]
         instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, number, ctypes.byref(place))
         of = part_profiles(instance)
-        for slices in sorted(one["parts"], reverse=True):
+        for slices in sorted(entry["parts"], reverse=True):
             if slices not in of:
-                raise Refused("%s has no compute instance of %d slices" % (one["profile"], slices))
+                raise Refused("%s has no compute instance of %d slices" % (entry["profile"], slices))
             pynvml.nvmlGpuInstanceCreateComputeInstance(instance, of[slices][0])
 
 
@@ -269,7 +269,7 @@ def change(gpu, layout):
     if was_on == wanted_on == gpu["pending"] and same(before, layout):
         return
     handle, profiles = pynvml.nvmlDeviceGetHandleByIndex(index), gpu["profiles"]
-    plan = arranged(layout, profiles)
+    plan = arrangement(layout, profiles)
     users = [process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
     if users:
         raise Refused("process %s computes on it: end it, then the same again" % ", ".join(map(str, users)))
@@ -280,7 +280,7 @@ def change(gpu, layout):
             handle = switch(index, wanted_on)
         if wanted_on:
             profiles = profiles_of(handle)
-            plan = arranged(layout, profiles)
+            plan = arrangement(layout, profiles)
             create(handle, plan, profiles)
         after = layout_of(handle, profiles) if wanted_on else []
         if not same(after, layout):
@@ -310,7 +310,7 @@ def put_back(index, was_on, before):
 # --- the commands
 
 
-def checked(index, config):
+def examine(index, config):
     """A GPU with what the driver would refuse of its rule."""
     gpu = dict(state(index), refused=[])
     rule = limits.rule_for(gpu, config)
@@ -319,7 +319,7 @@ def checked(index, config):
         if layout and gpu["current"] is None:
             raise Refused("this GPU has no MIG: take it out of mig")
         if layout:
-            arranged(layout, gpu["profiles"])
+            arrangement(layout, gpu["profiles"])
     except Refused as error:
         gpu["refused"].append(str(error))
     return gpu
@@ -331,9 +331,9 @@ def read_config(path):
         with sys.stdin if path == "-" else open(path) as file:
             config = json.load(file)
         for rule in config["gpus"]:
-            for one in rule["layout"]:
-                parts = [int(part) for part in one["parts"]]
-                if not (isinstance(one["profile"], str) and parts and min(parts) > 0):
+            for entry in rule["layout"]:
+                parts = [int(slices) for slices in entry["parts"]]
+                if not (isinstance(entry["profile"], str) and parts and min(parts) > 0):
                     raise ValueError("a layout has a profile and its parts")
         return config
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -366,7 +366,7 @@ def apply(path, wait_s):
             for name, answer in answers.items():
                 if "error" in answer:
                     failures.append((limits.status_of(answer), limits.failure_of(answer, names[name])))
-            failures += [(limits.ABSENT, line) for line in limits.absent(config, gpus, count, silent)]
+            failures += [(limits.ABSENT, line) for line in limits.missing_gpus(config, gpus, count, silent)]
         except Refused as error:
             failures.append((1, str(error)))
         last = not failures or time.monotonic() >= deadline
@@ -403,7 +403,7 @@ def main():
         return show(state, {})
     if options.command == "check":
         config = read_config(options.config)
-        return show(functools.partial(checked, config=config), config)
+        return show(functools.partial(examine, config=config), config)
     if os.geteuid():
         sys.exit("apply wants root: sudo %s" % " ".join(sys.argv))
     try:

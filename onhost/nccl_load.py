@@ -62,12 +62,12 @@ class LoadWork(nccl_steps.PlacedWork):
             self.multiply_each(gpus, [4] * len(gpus))
             self.product_s = max(self.multiply_each(gpus, [8] * len(gpus))) / 8
         number = max(4, round(seconds / self.product_s))
-        took, sensors = self.sampled(gpus, lambda: self.multiply_each(gpus, [number] * len(gpus)))
+        took, sensors = self.with_sensors(gpus, lambda: self.multiply_each(gpus, [number] * len(gpus)))
         self.product_s = max(took) / number
         rates = [round(number * PRODUCT / one / 1e12, 4) for one in took]
         return dict(OK, tflops=rates, sensors=sensors)
 
-    def sampled(self, gpus, act):
+    def with_sensors(self, gpus, act):
         """The result of `act()`, and what NVML says of the GPUs meanwhile."""
         sampler = Sampler(self.nvml_handles(gpus))
         sampler.start()

@@ -47,7 +47,7 @@ def transports(text):
             match = CONNECTION.search(piece)
             if match:
                 pair = by_pair.setdefault((int(match["a"]), int(match["b"])), {})
-                kind, name, words = named(match["words"] or "")
+                kind, name, words = transport_of(match["words"] or "")
                 seen = pair.setdefault(name, {"kind": kind, "channels": set(), "words": []})
                 seen["channels"].add((int(match["channel"]), match["index"]))
                 if words not in seen["words"]:
@@ -60,7 +60,7 @@ def pieces(line):
     return re.split(r"(?=(?:Ring|Channel) +\d+(?:/\d+)? +: +\d)", line)
 
 
-def named(words):
+def transport_of(words):
     """Kind, name and original words of the text after "via"."""
     words = re.split(r" +comm 0x| +nRanks ", words.strip())[0]
     for kind, pattern, name in WORDS:

@@ -248,7 +248,7 @@ def nccl_tests(runner, options):
 # --- results
 
 
-def parsed(path):
+def json_object(path):
     """The JSON object in a file; None without one, as after a crash."""
     try:
         document = json.loads(read(path))

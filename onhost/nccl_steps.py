@@ -298,7 +298,7 @@ class Work:
             cudart.cudaStreamSynchronize(self.stream(gpu))
         self.device(b)
         cudart.cudaMemcpy(got, target, size, nccl_cuda.FROM_DEVICE)
-        value = compared(sent, got, size)
+        value = comparison(sent, got, size)
         value["gb_s"] = large / self.seconds(gpus[-1], 2, lambda: transfer(source, target, large)) / 1e9
         value["latency_us"] = 1e6 * self.seconds(gpus[-1], times, lambda: transfer(source, target, small))
         self.free(a, source)
@@ -387,7 +387,7 @@ class Work:
                 _, got = self.host(size + SLICES * SLICE_STEP)
                 self.device(b)
                 self.cudart.cudaMemcpy(got, self.buffer("target", b, size), size, nccl_cuda.FROM_DEVICE)
-                values[ident] = compared(self.slice_of(a, how, size), got, size)
+                values[ident] = comparison(self.slice_of(a, how, size), got, size)
                 self.say(part=ident, value=values[ident])
             if waiting:
                 time.sleep(0.0002)
@@ -457,7 +457,7 @@ class Work:
             self.device(gpu)
             cudart.cudaStreamSynchronize(self.stream(gpu))
             cudart.cudaMemcpy(got, buffers[gpu][1], size, nccl_cuda.FROM_DEVICE)
-            value = compared(whole, got, size)
+            value = comparison(whole, got, size)
             wrong += [] if value["ok"] else ["GPU %d: %s" % (gpu, value["error"])]
         value = dict(value, ok=not wrong, outcome="wrong data" if wrong else "ok", error="; ".join(wrong) or None)
         same = {gpu: (first, first) for gpu, (first, _) in buffers.items()}
@@ -568,7 +568,7 @@ def elapsed_ms(cudart, start, end):
     return ms.value
 
 
-def compared(sent, got, size):
+def comparison(sent, got, size):
     """Compares two buffers; the result has the number and place of differences."""
     libc = ctypes.CDLL(None)
     libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]

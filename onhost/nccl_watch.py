@@ -73,7 +73,7 @@ class Watch:
                 todo = self.after(failure, todo, answers)
 
     def runnable(self, todo, answers):
-        return self.possible(self.hurried(todo, answers), answers)
+        return self.possible(self.within_quick_limits(todo, answers), answers)
 
     def possible(self, todo, answers):
         """The steps that can still run; stores the answer of the others."""
@@ -101,7 +101,7 @@ class Watch:
             kept.append(step)
         return kept
 
-    def hurried(self, todo, answers):
+    def within_quick_limits(self, todo, answers):
         """After a hang in the quick test: the steps that still run, with shorter limits; stores the other answers."""
         if not (self.options.quick and self.hung):
             return todo
@@ -125,7 +125,7 @@ class Watch:
         self.hung = self.hung or failure["outcome"] == "hang"
         nccl_host.progress("%s: %s" % (failed["title"], failure["error"].replace(": " + failed["title"], "")))
         ranks = list(failed["ranks"] or [])
-        unanswered = unfinished(failed, answers)
+        unanswered = possible_causes(failed, answers)
         if failure["outcome"] != "not run" and failed["do"] not in ("look", "nvml", "own"):
             gpus = sorted({gpu for part in unanswered for gpu in part["gpus"]}) or failed["gpus"]
             self.look_for_lost(ranks if connecting else gpus or ranks)
@@ -207,7 +207,8 @@ class Watch:
                 return done, failure
             data = os.read(read_end, 65536)
             if not data:
-                return done, None if all(ident in done for ident in known) else self.died(child, now, said_path)
+                is_done = all(ident in done for ident in known)
+                return done, None if is_done else self.end_without_answer(child, now, said_path)
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 message = json.loads(line.decode())
@@ -271,7 +272,7 @@ class Watch:
         self.add_transports(failure, now, log)
         return failure
 
-    def died(self, child, now, said_path):
+    def end_without_answer(self, child, now, said_path):
         """The answer for a child that ended without an answer."""
         try:
             code = child.wait(KILL_S)
@@ -321,7 +322,7 @@ def skip(step, reason, answers):
         answers.setdefault(part["id"], not_run(reason))
 
 
-def unfinished(step, answers):
+def possible_causes(step, answers):
     """The parts of a failed round that may be its cause: without an answer, else without a speed."""
     silent = [part for part in step["parts"] if part["id"] not in answers]
     right = [part for part in step["parts"] if part["id"] in answers and answers[part["id"]]["ok"]]

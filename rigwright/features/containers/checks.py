@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from rigwright.checks import Finding, check, of_symptom, of_text
 from rigwright.driver.apt_pin import pin_path
@@ -108,9 +109,9 @@ def smoke(facts: Facts, *, containers: Containers) -> Iterator[Finding]:
     It needs no registry: its files are the host's own, or those of `image` in `containers`.
     """
     every, specifications = facts.all(gpu.gpus, engines.specifications)
-    gpus: tuple[Gpu, ...] = tuple(one for one in every if not one.lost)
+    gpus: tuple[Gpu, ...] = tuple(device for device in every if not device.lost)
     used = cdi.in_force(specifications)
-    devices = tuple(cdi.device_of(used, one.index) for one in gpus)
+    devices = tuple(cdi.device_of(used, device.index) for device in gpus)
     if not devices:
         yield Finding("container", "unknown", "no GPU answers", fix="invoke verify --tags driver")
         return
@@ -121,7 +122,7 @@ def smoke(facts: Facts, *, containers: Containers) -> Iterator[Finding]:
             fix = f"sudo {engine} pull {containers.image}, on the host; or leave `image` out of `containers`"
             yield Finding(f"{engine} container", "fail", seen, "the image of the smoke container", cause, fix)
             continue
-        wrong = [finding for test, one in zip(results, gpus, strict=True) if (finding := _wrong(engine, test, one))]
+        wrong = list(filter(None, map(partial(_wrong, engine), results, gpus)))
         yield from wrong
         if not wrong:
             yield Finding(f"{engine} container", "pass", f"starts on each of {len(gpus)} GPUs and lists it")

@@ -49,13 +49,13 @@ def _engines(result: Result) -> Engines:
     head, *lines = result.lines
     if head != "engines":
         raise ValueError("no list of engines")
-    found = {"podman": "", "docker": ""}
+    versions = {"podman": "", "docker": ""}
     for line in lines:
         if line.startswith("docker podman"):  # the command docker of the package podman-docker
             continue
         if match := re.match(r"(podman|docker) .*?(\d{1,5}(?:\.\d{1,5}){1,3})", line[:300]):
-            found[match[1]] = match[2]
-    return Engines(found["podman"], found["docker"], "snap" in lines)
+            versions[match[1]] = match[2]
+    return Engines(versions["podman"], versions["docker"], "snap" in lines)
 
 
 engines = Fact("containers.engines", script(_ENGINES), _engines)
@@ -331,15 +331,15 @@ nodes = Fact("containers.nodes", script(_NODES, reads=True), _nodes)
 
 
 def _mig(result: Result) -> tuple[str, ...]:
-    found: list[str] = []
+    names: list[str] = []
     gpu, number = "", 0
     for line in host_text.lines(successful_output(result)):
         if match := re.match(r"GPU (\d{1,3}):", line):
             gpu, number = match[1], 0
         elif re.match(r"\s{1,8}MIG ", line) and gpu:
-            found.append(f"{gpu}:{number}")
+            names.append(f"{gpu}:{number}")
             number += 1
-    return tuple(found)
+    return tuple(names)
 
 
 mig_devices = Fact("containers.mig_devices", command("nvidia-smi", "-L"), _mig)
@@ -408,19 +408,19 @@ def smoke_test(engine: str, devices: tuple[str, ...], image: str) -> Fact[tuple[
         if head != "smoke":
             why = one_line(result.error_text)[-200:] or f"exit {result.code}"
             raise Unreadable(f"no container could be made: {why}")
-        found: list[SmokeTest] = []
+        tests: list[SmokeTest] = []
         for line in lines:
             word, _, rest = line.partition(" ")
             if word == "device":
                 device, _, code = rest.partition(" ")
-                found.append(SmokeTest(device, (), "" if code == "0" else f"exit {host_text.integer(code)}"))
+                tests.append(SmokeTest(device, (), "" if code == "0" else f"exit {host_text.integer(code)}"))
             elif word == "out" and (match := re.search(r"\(UUID: (GPU-[0-9a-f-]{36})\)", rest)):
-                found[-1] = replace(found[-1], uuids=(*found[-1].uuids, match[1]))
-            elif word == "err" and found[-1].error:
-                found[-1] = replace(found[-1], error=f"{found[-1].error}; {one_line(rest)[:300]}")
-        if [one.device for one in found] != list(devices):
+                tests[-1] = replace(tests[-1], uuids=(*tests[-1].uuids, match[1]))
+            elif word == "err" and tests[-1].error:
+                tests[-1] = replace(tests[-1], error=f"{tests[-1].error}; {one_line(rest)[:300]}")
+        if [test.device for test in tests] != list(devices):
             raise ValueError("not every device")
-        return tuple(found)
+        return tuple(tests)
 
     name = f"containers.smoke_test({engine},{','.join(devices)},{image})"
     code, limit_s = _SMOKE.replace("@KIND@", KIND), 60 + 60 * len(devices)

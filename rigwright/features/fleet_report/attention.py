@@ -93,7 +93,7 @@ def problems(hosts: Sequence[HostView]) -> list[Problem]:
         drifts = problem.check in DRIFT.values()
         return order, VERDICTS.index(problem.verdict) + drifts, -len(problem.hosts)
 
-    return sorted(by_cause(_grouped(hosts, _problems)), key=rank)
+    return sorted(by_cause(_group(hosts, _problems)), key=rank)
 
 
 def accepted(hosts: Sequence[HostView]) -> list[Problem]:
@@ -105,45 +105,47 @@ def accepted(hosts: Sequence[HostView]) -> list[Problem]:
                 title, place = split(finding["subject"], positions(host))
                 yield Problem("info", "accepted", title, finding["seen"], "", "", finding["accepted"], ""), place
 
-    return by_cause(_grouped(hosts, of_host))
+    return by_cause(_group(hosts, of_host))
 
 
-def by_cause(found: Sequence[Problem]) -> list[Problem]:
+def by_cause(every: Sequence[Problem]) -> list[Problem]:
     """The problems, those of one cause once, with all their hosts: equal title and fix but for quantities, places and
     the values seen. Without a fix the explanations are equal too."""
     alike: dict[tuple[str, ...], list[Problem]] = {}
-    for one in found:
-        name = one.hosts[0].name if len(one.hosts) == 1 else ""
-        why = "" if one.fix or one.steps else one.cause
-        texts = (one.title, why, one.fix, *map(str, one.steps), one.seen if one.check in _REASONS else "")
-        key = (one.verdict, one.check, one.source, *(cause_of(text, name) for text in texts))
-        alike.setdefault(key, []).append(one)
-    return [_merged(same) if len(same) > 1 else same[0] for same in alike.values()]
+    for problem in every:
+        name = problem.hosts[0].name if len(problem.hosts) == 1 else ""
+        why = "" if problem.fix or problem.steps else problem.cause
+        seen = problem.seen if problem.check in _REASONS else ""
+        texts = (problem.title, why, problem.fix, *map(str, problem.steps), seen)
+        key = (problem.verdict, problem.check, problem.source, *(cause_of(text, name) for text in texts))
+        alike.setdefault(key, []).append(problem)
+    return [_merge(same) if len(same) > 1 else same[0] for same in alike.values()]
 
 
-def _merged(same: Sequence[Problem]) -> Problem:
+def _merge(same: Sequence[Problem]) -> Problem:
     """One problem in place of several of the same cause."""
-    of_hosts = [one for one in same for _ in one.hosts]
-    first = max(same, key=lambda one: len(one.hosts))
-    fixes = {one.fix for one in same}
-    seen = [without_addresses(one.seen) if one.check in _REASONS else one.seen for one in of_hosts]
+    of_hosts = [problem for problem in same for _ in problem.hosts]
+    first = max(same, key=lambda problem: len(problem.hosts))
+    fixes = {problem.fix for problem in same}
+    seen = [without_addresses(problem.seen) if problem.check in _REASONS else problem.seen for problem in of_hosts]
     hosts: dict[tuple[str, str], list[str]] = {}
-    for where in (where for one in same for where in one.hosts):
+    for where in (where for problem in same for where in problem.hosts):
         hosts.setdefault((where.name, where.anchor), []).append(where.places)
     return replace(
         first,
-        title=common([one.title for one in of_hosts]),
+        title=common([problem.title for problem in of_hosts]),
         seen=variants(seen),
-        expected=variants(one.expected for one in of_hosts),
-        cause=common([one.cause for one in of_hosts]),
+        expected=variants(problem.expected for problem in of_hosts),
+        cause=common([problem.cause for problem in of_hosts]),
         fix=first.fix if len(fixes) == 1 else cause_fix(first),
         hosts=_wheres(hosts),
     )
 
 
-def cause_fix(one: Problem) -> str:
+def cause_fix(problem: Problem) -> str:
     """The fix of a problem of several hosts, with HOST and ADDRESS in place of those of one."""
-    return without_addresses(one.fix.replace(one.hosts[0].name, "HOST") if len(one.hosts) == 1 else one.fix)
+    host = problem.hosts[0].name if len(problem.hosts) == 1 else "HOST"
+    return without_addresses(problem.fix.replace(host, "HOST"))
 
 
 def changes(hosts: Sequence[HostView]) -> list[Changed]:
@@ -155,16 +157,16 @@ def changes(hosts: Sequence[HostView]) -> list[Changed]:
             yield Changed("other", "for the first time in a report"), ""
         yield from _changes(host)
 
-    items = _grouped(hosts, of_host)
+    items = _group(hosts, of_host)
     return sorted(items, key=lambda item: (("worse", "other", "better").index(item.kind), -len(item.hosts)))
 
 
 def endings(hosts: Sequence[HostView]) -> list[Ending]:
     """The ends of life by date; those without a date last."""
-    return sorted(_grouped(hosts, _endings), key=lambda item: (item.date or "9999", item.name))
+    return sorted(_group(hosts, _endings), key=lambda item: (item.date or "9999", item.name))
 
 
-def _grouped(hosts: Sequence[HostView], items_of: Callable[[HostView], Iterable[tuple[Item, str]]]) -> list[Item]:
+def _group(hosts: Sequence[HostView], items_of: Callable[[HostView], Iterable[tuple[Item, str]]]) -> list[Item]:
     """The items of all hosts, equal ones once. `items_of` yields an item without hosts, and the place on the host."""
     places: dict[Item, dict[tuple[str, str], list[str]]] = {}
     for host in hosts:
@@ -215,7 +217,7 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
 
 def _follows(host: HostView, finding: Mapping[str, Any]) -> bool:
     """Whether a difference has the same cause as a problem of the host, or misses a lost GPU."""
-    causes = {found.cause for problem in host.problems if not problem.drift for found in problem.findings} - {""}
+    causes = {root.cause for problem in host.problems if not problem.drift for root in problem.findings} - {""}
     lost = [gpu["bus_id"] for gpu in host.data["machine"]["gpus"] if gpu["lost"]]
     missed = finding["check"] == "fleet.gpus" and finding["seen"] == "missing"
     same_gpu = missed and bool(causes) and any(bus_id in finding["subject"] for bus_id in lost)

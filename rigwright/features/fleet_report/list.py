@@ -99,10 +99,10 @@ def machine_list(
     columns: list[list[list[int]]] = []
     for name, values_of in of_row:
         values = [[visible(value) for value in values_of(row)] for row in rows]
-        counted = Counter(value for found in values for value in found).most_common(OPTIONS)
+        counted = Counter(value for of_row in values for value in of_row).most_common(OPTIONS)
         number = {value: place for place, (value, _) in enumerate(counted)}
         filters.append(Filter(name, len(filters), tuple(counted)))
-        columns.append([[number[value] for value in found if value in number] for found in values])
+        columns.append([[number[value] for value in of_row if value in number] for of_row in values])
     titles: dict[str, list[str]] = {}
     for problem in problems:
         for where in problem.hosts:
@@ -119,7 +119,7 @@ def machine_list(
             for letter, entries in lists.items()
             for number, entry in enumerate(entries)
         },
-        "packs": [_packed(cards[start : start + PER_PACK]) for start in range(0, len(cards), PER_PACK)],
+        "packs": [_pack(cards[start : start + PER_PACK]) for start in range(0, len(cards), PER_PACK)],
         "per": PER_PACK,
     }
     script = (shipped_files.folder("templates") / "report" / "fleet_list.js").read_text(encoding="utf-8")
@@ -142,7 +142,7 @@ def _cell(kind: str, values: Mapping[str, Any]) -> str:
     return (kind or "pass")[0] + "".join("-" if share is None else _STEPS[share * 35 // 100] for share in shares)
 
 
-def _packed(cards: Sequence[str]) -> str:
+def _pack(cards: Sequence[str]) -> str:
     """Cards, separated by a zero byte, as raw deflate in base64."""
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
     text = "\0".join(card.replace("\0", "") for card in cards).encode()

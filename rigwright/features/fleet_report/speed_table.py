@@ -59,8 +59,9 @@ def day(at: str) -> str:
 
 def _machines(console: Console, machines: Sequence[speed_rank.RankedMachine]) -> None:
     table = with_columns("machine", "slowest GPU", "mean", "GPUs", "measured")
-    for one in machines[:SHOWN]:
-        table.add_row(as_is(one.host), f"{one.slowest:.0%}", f"{one.mean:.0%}", str(one.gpus), day(one.at))
+    for machine in machines[:SHOWN]:
+        shares = f"{machine.slowest:.0%}", f"{machine.mean:.0%}"
+        table.add_row(as_is(machine.host), *shares, str(machine.gpus), day(machine.at))
     write(console, table)
     _more(console, len(machines) - SHOWN, "machine")
 
@@ -69,12 +70,12 @@ def _gpus(console: Console, ranked: Sequence[speed_rank.RankedGpu]) -> None:
     hanging(console, "[dim]shares of the model's figure under full load; the slowest GPUs:[/]")
     entries = speed_rank.entries(ranked)
     for entry in entries[:SHOWN]:
-        one = entry.first
-        mark = "[yellow]![/]" if one.wrong else " "
-        words = [f"{entry.shares} in {one.kind.upper()}", *([as_is(one.cause)] if one.cause else [])]
-        hanging(console, f"{mark} [bold]{as_is(one.host)}[/] {as_is(entry.places)}: {': '.join(words)}", 4)
-        if one.todo:
-            hanging(console, f"    [dim]to do[/]  {as_is(as_typed(one.todo))}", 11)
+        gpu = entry.first
+        mark = "[yellow]![/]" if gpu.wrong else " "
+        words = [f"{entry.shares} in {gpu.kind.upper()}", *([as_is(gpu.cause)] if gpu.cause else [])]
+        hanging(console, f"{mark} [bold]{as_is(gpu.host)}[/] {as_is(entry.places)}: {': '.join(words)}", 4)
+        if gpu.todo:
+            hanging(console, f"    [dim]to do[/]  {as_is(as_typed(gpu.todo))}", 11)
     _more(console, sum(len(entry.gpus) for entry in entries[SHOWN:]), "GPU")
 
 

@@ -82,28 +82,28 @@ def _energy(state: GuardState) -> str:
     """`; 2026-11: 412.5 kWh by the GPUs, 530.1 kWh by the machine in 321 h`, and the month before; empty without a
     month."""
     text = ""
-    for found in [one for one in reversed(state.months) if one.month <= state.month][:2]:
-        machine = "" if found.machine_kwh is None else f", {found.machine_kwh:g} kWh by the machine"
-        text += f"; {found.month}: {found.gpus_kwh:g} kWh by the GPUs{machine} in {found.hours:g} h"
+    for month in [month for month in reversed(state.months) if month.month <= state.month][:2]:
+        machine = "" if month.machine_kwh is None else f", {month.machine_kwh:g} kWh by the machine"
+        text += f"; {month.month}: {month.gpus_kwh:g} kWh by the GPUs{machine} in {month.hours:g} h"
     return text
 
 
 def _deeds(state: GuardState) -> Iterator[Finding]:
     """What the guard did in this boot, that it ended the boot before, and whom it could not tell."""
-    here = [one for one in state.events if one.boot_id == state.boot_id]
-    before = [one for one in state.events if one.boot_id != state.boot_id]
+    here = [event for event in state.events if event.boot_id == state.boot_id]
+    before = [event for event in state.events if event.boot_id != state.boot_id]
     last = before[-1].boot_id if before else ""
-    steps = [one for one in before if one.boot_id == last and one.event == "power-off"]
-    steps += [one for one in here if one.event in (*STEPS, "over", "held-back")]
+    steps = [event for event in before if event.boot_id == last and event.event == "power-off"]
+    steps += [event for event in here if event.event in (*STEPS, "over", "held-back")]
     if steps:
-        seen = "; ".join(f"{state.clock(one)} {one.event}: {one.text}" for one in steps[-_SHOWN:])
+        seen = "; ".join(f"{state.clock(event)} {event.event}: {event.text}" for event in steps[-_SHOWN:])
         more = f" (and {len(steps) - _SHOWN} before)" if len(steps) > _SHOWN else ""
         cause = "a threshold of guard held: heat, a fan, or a sensor that is wrong"
         fix = "look at fans, dust and the room; invoke stress; then invoke limits puts back a limit that was lowered"
         yield Finding("steps of the guard", "warn", f"{seen}{more}", "none", cause, fix, "host")
-    failed = [one for one in here if one.event in ("failed", "not-told", "energy")]
+    failed = [event for event in here if event.event in ("failed", "not-told", "energy")]
     if failed:
-        seen = "; ".join(f"{state.clock(one)} {one.text}" for one in failed[-_SHOWN:])
+        seen = "; ".join(f"{state.clock(event)} {event.text}" for event in failed[-_SHOWN:])
         yield Finding("failures of the guard", "warn", seen, "none", "", _LOG, "host")
     counts = Counter(event.event for event in here)
     if noted := [f"{counts[event]} {words}" for event, words in _NOTED.items() if counts[event]]:

@@ -74,10 +74,12 @@ class GuardState(Struct, frozen=True):
 
     def lowered(self, bus_id: str, power_limit_w: float) -> GuardEvent | None:
         """The event of this boot by which the guard gave this GPU that power limit, W; None if it did not."""
-        for one in reversed(self.events):
-            found = _LOWERED.fullmatch(one.text) if one.event == "lowered" and one.boot_id == self.boot_id else None
-            if found and found["bus_id"] == bus_id:
-                return one if float(found["watts"]) == power_limit_w and found["before"] != found["watts"] else None
+        for event in reversed(self.events):
+            change = _LOWERED.fullmatch(event.text)
+            of_boot = (event.event, event.boot_id) == ("lowered", self.boot_id)
+            if of_boot and change and change["bus_id"] == bus_id:
+                stands = float(change["watts"]) == power_limit_w and change["before"] != change["watts"]
+                return event if stands else None
         return None
 
     def clock(self, event: GuardEvent) -> str:
@@ -112,7 +114,7 @@ def _state(result: Result) -> GuardState | None:
     if not events and "state" not in said and "energy" not in said:
         return None
     state = _object(said.get("state", "{}"))
-    gpus = [one for one in _list(state.get("gpus"), MOST_GPUS) if isinstance(one, dict)]
+    gpus = [gpu for gpu in _list(state.get("gpus"), MOST_GPUS) if isinstance(gpu, dict)]
     up_s, read_s = number_within(float(said["up"]), 0, 1e9), number_within(state.get("up_s"), 0, 1e9)
     fresh = state.get("boot_id") == said["boot"] and up_s is not None and read_s is not None
     month = state.get("month")
@@ -121,7 +123,7 @@ def _state(result: Result) -> GuardState | None:
         utc_offset_s=(1 if zone[1] == "+" else -1) * (int(zone[2]) * 3600 + int(zone[3]) * 60),
         age_s=max(0.0, round((up_s or 0) - (read_s or 0), 1)) if fresh else None,
         gpus=len(gpus),
-        hung=sum(one.get("state") not in ("", "none") for one in gpus),
+        hung=sum(gpu.get("state") not in ("", "none") for gpu in gpus),
         fans=int(number_within(state.get("fans"), 0, MOST_FANS) or 0),
         without_gpus=_text(state.get("without_gpus")),
         ring=_text(state.get("ring")),
@@ -134,10 +136,10 @@ def _state(result: Result) -> GuardState | None:
 
 def _object(text: str) -> Mapping[str, Any]:
     """The JSON object of a text. Raises ValueError for another text."""
-    found = host_text.json_value(text)
-    if not isinstance(found, dict):
+    value = host_text.json_value(text)
+    if not isinstance(value, dict):
         raise ValueError("no JSON object")
-    return found
+    return value
 
 
 def _list(value: Any, most: int) -> list[Any]:
@@ -162,7 +164,7 @@ def _event(text: str) -> list[GuardEvent]:
 
 def _months(energy: Mapping[str, Any]) -> tuple[GuardMonth, ...]:
     given = energy.get("months")
-    found = []
+    months = []
     for month, of_month in sorted(given.items())[-MOST_MONTHS:] if isinstance(given, dict) else ():
         if not _MONTH.fullmatch(month) or not isinstance(of_month, dict):
             continue
@@ -171,8 +173,8 @@ def _months(energy: Mapping[str, Any]) -> tuple[GuardMonth, ...]:
         if gpus_j is None or seconds is None:
             continue
         machine = round(machine_j / 3.6e6, 2) if machine_j is not None and machine_s else None
-        found.append(GuardMonth(month, round(gpus_j / 3.6e6, 2), machine, round(seconds / 3600, 1)))
-    return tuple(found)
+        months.append(GuardMonth(month, round(gpus_j / 3.6e6, 2), machine, round(seconds / 3600, 1)))
+    return tuple(months)
 
 
 def _lasting(state: GuardState | None) -> GuardState | None:

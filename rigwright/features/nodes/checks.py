@@ -66,7 +66,7 @@ def slow_nodes(measured: NodesMeasured) -> dict[str, Slow]:
     """By name the nodes that send or receive on all links at less than SLOW of the fastest link between other nodes. A
     node whose links all failed is not slow. Of two nodes neither is slow: their link does not show which end it is."""
     links = [link for link in measured.links if not link.error]
-    found = {}
+    slow = {}
     for node in measured.nodes:
         own = [link for link in links if link.joins(node.name)]
         others = max(
@@ -75,8 +75,8 @@ def slow_nodes(measured: NodesMeasured) -> dict[str, Slow]:
         sent = max((_rate(measured, link, link.sent_gbit_s(node.name)) for link in own), default=0.0)
         received = max((_rate(measured, link, link.received_gbit_s(node.name)) for link in own), default=0.0)
         if own and min(sent, received) < SLOW * others:
-            found[node.name] = Slow(sent, received, others)
-    return found
+            slow[node.name] = Slow(sent, received, others)
+    return slow
 
 
 def slow_links(measured: NodesMeasured) -> tuple[Link, ...]:

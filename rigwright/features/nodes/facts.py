@@ -155,16 +155,16 @@ class LinkEnd(Struct, frozen=True):
 
 
 def _linked(result: Result) -> LinkEnd:
-    found = read_document(
+    end = read_document(
         left_document(result, "the link was not measured", "the measurement left no document"), LinkEnd, "link's"
     )
-    rates = (found.rtt_us, found.received.gbit_s if found.received else None)
+    rates = (end.rtt_us, end.received.gbit_s if end.received else None)
     if not all(rate is None or (math.isfinite(rate) and 0 <= rate < 1e9) for rate in rates):
         raise ValueError("a rate that no network has")
-    texts = (found.error or "", found.address, found.peer, *found.moved)
-    if max(map(len, texts)) > LONGEST or len(found.moved) > 256:
+    texts = (end.error or "", end.address, end.peer, *end.moved)
+    if max(map(len, texts)) > LONGEST or len(end.moved) > 256:
         raise ValueError("a text that is too long")
-    return found
+    return end
 
 
 linked = Fact("nodes.linked", READ_DOCUMENT, _linked)

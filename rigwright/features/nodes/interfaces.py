@@ -41,9 +41,9 @@ def choose(nodes: Sequence[NodeNetwork]) -> tuple[Node, ...]:
     for two names of one machine, and for an interface or adapter of `nodes` that the host lacks or that is down."""
     able = {node.name: _able(node) for node in nodes}
     _require_different(nodes)
-    shared = _shared(nodes, able) or _routed(nodes, able)
+    shared = _in_shared_network(nodes, able) or _through_routes(nodes, able)
     if shared is None:
-        found = "; ".join(f"{node.name} has {_listed(able[node.name])}" for node in nodes)
+        found = "; ".join(f"{node.name} has {_interfaces_text(able[node.name])}" for node in nodes)
         fix = "ip address, on each node; give all of them an address of one network, or name the interfaces: nodes: {interface: ens1f0}"
         raise HostError("nodes", f"no network joins all nodes: {found}", "an IPv4 network with an address on each", fix)
     return _with_adapters(nodes, shared)
@@ -56,7 +56,7 @@ def _able(node: NodeNetwork) -> tuple[Interface, ...]:
     if wanted is None:
         return tuple(interface for interface in _of_the_machine(node.network) if interface.up)
     interface = node.network.interface(wanted)
-    there = ", ".join(one.name for one in node.network.interfaces if one.addresses and one.kind != "loopback")
+    there = ", ".join(each.name for each in node.network.interfaces if each.addresses and each.kind != "loopback")
     where = node.key("interface")
     if interface is None:
         fix = f"one of these, or leave `interface` out; ip address, on {node.name}"
@@ -76,10 +76,10 @@ def _require_different(nodes: Sequence[NodeNetwork]) -> None:
     first: dict[frozenset[str], str] = {}
     for node in nodes:
         own = _of_the_machine(node.network)
-        addresses = frozenset(text for one in own for text in one.addresses)
+        addresses = frozenset(text for each in own for text in each.addresses)
         other = first.setdefault(addresses, node.name) if addresses else node.name
         if other != node.name:
-            found = f"{other} and {node.name} are one machine: both have {_listed(own)}"
+            found = f"{other} and {node.name} are one machine: both have {_interfaces_text(own)}"
             fix = f"leave one of the two names out: --host; or correct ansible_host of {node.name}"
             raise HostError("nodes", found, "a machine of its own for each node", fix)
 
@@ -87,21 +87,23 @@ def _require_different(nodes: Sequence[NodeNetwork]) -> None:
 def _of_the_machine(network: Network) -> tuple[Interface, ...]:
     """The interfaces with an address that are not of containers, virtual machines and tunnels."""
     return tuple(
-        one
-        for one in network.interfaces
-        if one.addresses and one.kind != "loopback" and not one.name.startswith(CONTAINERS)
+        interface
+        for interface in network.interfaces
+        if interface.addresses and interface.kind != "loopback" and not interface.name.startswith(CONTAINERS)
     )
 
 
-def _listed(interfaces: Sequence[Interface]) -> str:
+def _interfaces_text(interfaces: Sequence[Interface]) -> str:
     texts = [f"{interface.name} {' '.join(interface.addresses)}" for interface in interfaces[:6]]
     return ", ".join(texts) or "no interface with an address"
 
 
-def _shared(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]]) -> tuple[Node, ...] | None:
+def _in_shared_network(
+    nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]]
+) -> tuple[Node, ...] | None:
     """The nodes with their interfaces in the fastest network that all nodes share; None if they share no network."""
     shared: list[tuple[IPv4Network, list[tuple[Interface, IPv4Address]]]] = []
-    networks = {IPv4Interface(text).network for one in able[nodes[0].name] for text in one.addresses}
+    networks = {IPv4Interface(text).network for interface in able[nodes[0].name] for text in interface.addresses}
     for network in sorted(networks):
         members = [_member(able[node.name], network) for node in nodes]
         ends = [member for member in members if member is not None]
@@ -113,37 +115,39 @@ def _shared(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]
 
     def rank(each: tuple[IPv4Network, list[tuple[Interface, IPv4Address]]]) -> tuple[int, int]:
         _, ends = each
-        return min(one.speed_mbit or 0 for one, _ in ends), sum(str(address) in of_ssh for _, address in ends)
+        slowest_mbit = min(interface.speed_mbit or 0 for interface, _ in ends)
+        return slowest_mbit, sum(str(address) in of_ssh for _, address in ends)
 
     network, ends = max(shared, key=rank)
     kind = "only" if len(shared) == 1 else "fastest"
-    slowest = speed_text(min((one.speed_mbit for one, _ in ends if one.speed_mbit), default=None))
+    slowest = speed_text(min((interface.speed_mbit for interface, _ in ends if interface.speed_mbit), default=None))
     others = [str(each) for each, _ in shared if each != network]
     why = f"the {kind} network that all nodes share, {network} ({slowest})"
     why += f"; also shared: {', '.join(others[:3])}" if others else ""
+    reasons = [BY_INVENTORY if node.wanted.interface else why for node in nodes]
     return tuple(
-        Node(node.name, str(address), one.name, one.speed_mbit, BY_INVENTORY if node.wanted.interface else why)
-        for node, (one, address) in zip(nodes, ends, strict=True)
+        Node(node.name, str(address), interface.name, interface.speed_mbit, reason)
+        for node, (interface, address), reason in zip(nodes, ends, reasons, strict=True)
     )
 
 
 def _member(interfaces: Sequence[Interface], network: IPv4Network) -> tuple[Interface, IPv4Address] | None:
     """The fastest of the interfaces with an address in a network, and that address."""
     ends = [
-        (one, IPv4Interface(text).ip)
-        for one in interfaces
-        for text in one.addresses
+        (interface, IPv4Interface(text).ip)
+        for interface in interfaces
+        for text in interface.addresses
         if IPv4Interface(text).network == network
     ]
     return max(ends, key=lambda end: end[0].speed_mbit or 0, default=None)
 
 
-def _routed(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]]) -> tuple[Node, ...] | None:
+def _through_routes(nodes: Sequence[NodeNetwork], able: Mapping[str, Sequence[Interface]]) -> tuple[Node, ...] | None:
     """The nodes with the interfaces through which their routes to each other go; None if a node has no such route. The
     address of a node is the one that ssh connects to, otherwise its first."""
     reached: dict[str, tuple[Interface, str]] = {}
     for node in nodes:
-        addresses = [(one, str(IPv4Interface(text).ip)) for one in able[node.name] for text in one.addresses]
+        addresses = [(each, str(IPv4Interface(text).ip)) for each in able[node.name] for text in each.addresses]
         if not addresses:
             return None
         reached[node.name] = next((each for each in addresses if each[1] == node.address), addresses[0])
@@ -167,14 +171,15 @@ def _with_adapters(nodes: Sequence[NodeNetwork], chosen: Sequence[Node]) -> tupl
     """The nodes with the ports of their adapters if all nodes have ports of one kind with a link. Raises HostError."""
     able = {node.name: _ports(node) for node in nodes}
     if why := _why_no_adapter(nodes, able):
-        return tuple(replace(one, hca_why=why) for one in chosen)
+        return tuple(replace(choice, hca_why=why) for choice in chosen)
     for layer in ("InfiniBand", "Ethernet"):
         ports = {name: [port for port in of_node if port.link_layer == layer] for name, of_node in able.items()}
         if all(ports.values()):
-            return tuple(_with_ports(node, one, ports[one.name]) for node, one in zip(nodes, chosen, strict=True))
+            pairs = zip(nodes, chosen, strict=True)
+            return tuple(_with_ports(node, choice, ports[choice.name]) for node, choice in pairs)
     layers = {name: " and ".join(sorted({port.link_layer for port in of_node})) for name, of_node in able.items()}
     why = f"TCP: {'; '.join(f'{name} has {layer}' for name, layer in layers.items())}"
-    return tuple(replace(one, hca_why=why) for one in chosen)
+    return tuple(replace(choice, hca_why=why) for choice in chosen)
 
 
 def _ports(node: NodeNetwork) -> tuple[HcaPort, ...]:

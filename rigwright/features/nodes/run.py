@@ -88,8 +88,8 @@ def choose_nodes(runs: Sequence[HostRun]) -> tuple[Node, ...]:
 
 
 def _firewalls(run: HostRun) -> tuple[str, ...]:
-    found = run.store.known.get(network.firewalls)
-    return found if isinstance(found, tuple) else ()
+    units = run.store.known.get(network.firewalls)
+    return units if isinstance(units, tuple) else ()
 
 
 def links(runs: Sequence[HostRun], nodes: Sequence[Node]) -> tuple[Link, ...]:
@@ -148,9 +148,9 @@ def judge(run: HostRun, measured: NodesMeasured, before: Mapping[str, tuple[Date
 
 
 def _figures(measured: NodesMeasured) -> tuple[LinkFigures, ...]:
-    interface, found = measured.node(measured.own).interface, []
+    interface, figures = measured.node(measured.own).interface, []
     for link in measured.own_links():
         sent, received = link.sent_gbit_s(measured.own), link.received_gbit_s(measured.own)
         if not link.error and sent is not None and received is not None:
-            found.append(LinkFigures(link.other(measured.own), interface, sent, received))
-    return tuple(found)
+            figures.append(LinkFigures(link.other(measured.own), interface, sent, received))
+    return tuple(figures)

@@ -55,18 +55,18 @@ class NodeTraining(Struct, frozen=True):
 
 def _trained(result: Result) -> NodeTraining:
     text = left_document(result, "the training has not run", "the training left no document")
-    found = read_document(text, NodeTraining, "training's")
-    sizes = 1 <= found.gpus <= found.ranks <= MOST_RANKS and 0 <= found.node < found.nodes
-    if not sizes or len(found.left_behind) > 200:
+    training = read_document(text, NodeTraining, "training's")
+    sizes = 1 <= training.gpus <= training.ranks <= MOST_RANKS and 0 <= training.node < training.nodes
+    if not sizes or len(training.left_behind) > 200:
         raise ValueError("more GPUs or nodes than there are")
-    for run, most in ((found.alone, found.gpus), (found.together, found.ranks)):
-        if run.gpus != most or len(run.ranks) > found.gpus:
+    for run, most in ((training.alone, training.gpus), (training.together, training.ranks)):
+        if run.gpus != most or len(run.ranks) > training.gpus:
             raise ValueError(f"{len(run.ranks)} ranks on {run.gpus} of {most} GPUs")
         refuse_odd_ranks(run, most)
-    rates = (found.reduced.busbw_gb_s, found.reduced.latency_us) if found.reduced else ()
+    rates = (training.reduced.busbw_gb_s, training.reduced.latency_us) if training.reduced else ()
     if not all(rate is None or (math.isfinite(rate) and 0 <= rate < 1e12) for rate in rates):
         raise ValueError("a rate that no network has")
-    return found
+    return training
 
 
 trained = Fact("node_training.trained", READ_DOCUMENT, _trained)

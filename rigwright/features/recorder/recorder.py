@@ -145,11 +145,11 @@ def fetch(run: HostRun) -> Recording | None:
     or if it is still at work. Its folder stays until the next recording, or until `remove`. Raises HostError,
     Unreachable."""
     run.store.known.pop(facts.unfetched, None)
-    found: Recording | None = run.value(facts.unfetched)
-    if found is None or found.running:
+    recording: Recording | None = run.value(facts.unfetched)
+    if recording is None or recording.running:
         return None
-    run.transport.run([script(_FETCHED, found.name)])
-    return found
+    run.transport.run([script(_FETCHED, recording.name)])
+    return recording
 
 
 _POLL = f"""

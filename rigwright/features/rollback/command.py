@@ -94,7 +94,7 @@ def _plan(run: HostRun, to: str, inventory: str) -> Iterator[HostResult]:
     rollback = past_runs.beginning(past, past[-1])
     found = f"it went back before run {rollback.to} already (rollback {rollback.run} of {past_runs.at(rollback)})"
     found += f"; changed since, or left out by --tags: {'; '.join(differs[:6])}{more}"
-    fix = f"{_typed(run, inventory)} --to {rollback.to} changes that too; {_onward(run, rollback, inventory)}"
+    fix = f"{_command(run, inventory)} --to {rollback.to} changes that too; {_onward(run, rollback, inventory)}"
     raise ConsentError(run.host.name, found, "a host as that rollback left it", fix)
 
 
@@ -114,12 +114,12 @@ def _aims(last: Run, to: str) -> bool:
 
 
 def _onward(run: HostRun, rollback: Run, inventory: str) -> str:
-    typed = _typed(run, inventory)
+    typed = _command(run, inventory)
     back = f"to bring back what that rollback took away: {typed} --to {rollback.run}"
     return f"{back}; to go further back: {typed} --list"
 
 
-def _typed(run: HostRun, inventory: str) -> str:
+def _command(run: HostRun, inventory: str) -> str:
     return f"{program_name()} rollback --host {shlex.quote(run.host.name)}{inventory}"
 
 
@@ -170,4 +170,4 @@ def _adopt(runs: list[HostRun], text: Any, yes: bool, inventory: str) -> None:
     pool.run_hosts(strange, adoption.adopt, activity="adopting")
     for run in strange:
         if run.report.error is None:
-            text.line(f"[bold]{as_is(run.host.name)}[/]: they count now; {as_is(_typed(run, inventory))} goes back")
+            text.line(f"[bold]{as_is(run.host.name)}[/]: they count now; {as_is(_command(run, inventory))} goes back")

@@ -116,12 +116,12 @@ def sources(rules: Sequence[tuple[str, str]], words: Sequence[str]) -> Fact[Sour
         if result.code != 0:
             raise ValueError(result.error_text or "no answer")
         head, *answered = re.split(r"^rc\t", result.text, maxsplit=1, flags=re.MULTILINE)
-        found: dict[str, str] = {}
+        places: dict[str, str] = {}
         said, room_mib = "", -1
         for line in host_text.lines(head):
             kind, *fields = line.split("\t")
             if kind == "word" and len(fields) == 2 and re.fullmatch(r"[\w.+:~=%/-]*", fields[1]):
-                found[fields[0]] = fields[1]
+                places[fields[0]] = fields[1]
             elif kind == "room":
                 room_mib = host_text.integer(fields[0])
             elif kind == "said":
@@ -133,9 +133,9 @@ def sources(rules: Sequence[tuple[str, str]], words: Sequence[str]) -> Fact[Sour
         code, _, plan = "".join(answered).partition("\n")
         errors = [line.strip() for line in host_text.lines(plan) if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
         error = "" if code.strip() in ("", "0") else "; ".join(errors[:4]) or "apt refuses it"
-        if "" in found.values() and said:
+        if "" in places.values() and said:
             error = said
-        return Sources(found, moves(plan), error, max(room_mib, 0))
+        return Sources(places, moves(plan), error, max(room_mib, 0))
 
     flat = [part for rule in rules for part in rule]
     name = f"rollback_source.sources({','.join(words)};{','.join(flat)})"

@@ -80,7 +80,7 @@ def target(facts: Facts, to: str) -> tuple[Run, tuple[Run, ...]]:
         )
         found = f"the host has no record of {f'run {to}' if to else 'a run that changed it'}"
         raise HostError(_WHERE, found, expected, "invoke remove takes away what rigwright put on the host")
-    chosen = past_runs.beginning(runs, _named(runs, to or runs[-1].to or runs[-1].run))
+    chosen = past_runs.beginning(runs, _run_named(runs, to or runs[-1].to or runs[-1].run))
     since = tuple(run for run in runs if run.number >= chosen.number or (not run.number and run.run > chosen.run))
     _require_usable(runs, chosen, since)
     return chosen, since
@@ -92,7 +92,7 @@ def _require_usable(runs: Sequence[Run], chosen: Run, since: Sequence[Run]) -> N
     later = next((run.run for run in _usable(runs) if run.number > chosen.number), "")
     instead = f"--to {later}, a later run; or " if later else ""
     if strangers := [run.run for run in since if run.sound and not run.here]:
-        found = f"{_listed(strangers)} {'was' if len(strangers) == 1 else 'were'} recorded under another machine-id"
+        found = f"{_runs_text(strangers)} {'was' if len(strangers) == 1 else 'were'} recorded under another machine-id"
         fix = f"{instead}if the disk was copied, or its machine-id made anew: invoke rollback --host NAME --adopt"
         raise HostError(_WHERE, found, "records of this installation of the system", fix)
     if broken := [run for run in since if not run.sound]:
@@ -124,12 +124,12 @@ def _usable(runs: Sequence[Run]) -> list[Run]:
     return usable
 
 
-def _listed(names: Sequence[str]) -> str:
+def _runs_text(names: Sequence[str]) -> str:
     """`run A`, `runs A, B and 3 more`."""
     return f"run{'' if len(names) == 1 else 's'} {first_of(names, 3)}"
 
 
-def _named(runs: Sequence[Run], to: str) -> Run:
+def _run_named(runs: Sequence[Run], to: str) -> Run:
     matching = [run for run in runs if run.run == to] or [run for run in runs if run.run.startswith(to)]
     if len(matching) != 1:
         found = f"{to} is the beginning of {len(matching)} runs" if matching else f"the host has no record of run {to}"

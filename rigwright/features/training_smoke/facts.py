@@ -113,20 +113,20 @@ def refuse_odd_ranks(run: SmokeRun, world: int) -> None:
 
 def _trained(result: Result) -> Smoke:
     text = left_document(result, "the training has not run", "the training left no document")
-    found = read_document(text, Smoke, "training's")
-    if not 1 <= found.gpus <= MOST_GPUS or len(found.runs) > MOST_RUNS or len(found.left_behind) > 200:
+    smoke = read_document(text, Smoke, "training's")
+    if not 1 <= smoke.gpus <= MOST_GPUS or len(smoke.runs) > MOST_RUNS or len(smoke.left_behind) > 200:
         raise ValueError("more GPUs or runs than a machine has")
-    for run in found.runs:
-        if not 1 <= run.gpus <= found.gpus or len(run.ranks) > run.gpus:
-            raise ValueError(f"{len(run.ranks)} ranks on {run.gpus} of {found.gpus} GPUs")
+    for run in smoke.runs:
+        if not 1 <= run.gpus <= smoke.gpus or len(run.ranks) > run.gpus:
+            raise ValueError(f"{len(run.ranks)} ranks on {run.gpus} of {smoke.gpus} GPUs")
         refuse_odd_ranks(run, run.gpus)
-    return found
+    return smoke
 
 
-def figures(found: Smoke) -> list[SmokeFigures]:
+def figures(smoke: Smoke) -> list[SmokeFigures]:
     """The speed of each run that came to its end."""
     speeds = []
-    for run in found.runs:
+    for run in smoke.runs:
         if run.samples_s is not None:
             first = run.ranks[0]
             devices = tuple(sorted(rank.device or "" for rank in run.ranks))

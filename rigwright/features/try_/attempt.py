@@ -137,10 +137,10 @@ def row(quantity: str, before: Sequence[float], after: Sequence[float]) -> Row:
     was, now = (median(values) if values else None for values in (before, after))
     spreads = [(max(values) - min(values)) / 2 if values else None for values in (before, after)]
     percent = None if was is None or now is None or not was else (now / was - 1) * 100
-    return Row(quantity, was, now, spreads[0], spreads[1], percent, _judged(quantity, before, after, percent))
+    return Row(quantity, was, now, spreads[0], spreads[1], percent, _judgement(quantity, before, after, percent))
 
 
-def _judged(quantity: str, before: Sequence[float], after: Sequence[float], percent: float | None) -> Judgement:
+def _judgement(quantity: str, before: Sequence[float], after: Sequence[float], percent: float | None) -> Judgement:
     if percent is None or min(len(before), len(after)) < LEAST_ROUNDS:
         return "unknown"
     apart = max(before) < min(after) or min(before) > max(after)

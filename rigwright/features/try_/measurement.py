@@ -87,7 +87,7 @@ def parts_that_fail(document: Document) -> list[str]:
         "copies": [pair.bytes for pair in document.pairs],
         "collective": [pair.collective for pair in document.pairs],
     }
-    without = [part for part, found in parts.items() if any(one is not None and one.ok is False for one in found)]
+    without = [part for part, tests in parts.items() if any(one is not None and one.ok is False for one in tests)]
     summed = document.all_reduce
     if summed is not None and summed.ok is not True and "collective" not in without and len(document.gpus) > 1:
         without.append("collective")
@@ -136,19 +136,19 @@ def _words(errors: Sequence[Mistake]) -> str:
 
 def results(document: Document) -> dict[str, str]:
     """The outcomes of the peer-to-peer test, by what was tested. What CUDA refuses is not one."""
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     for card in document.gpus:
         if card.own is not None:
-            found[f"GPU {card.index}, its own memory"] = card.own.outcome
+            outcomes[f"GPU {card.index}, its own memory"] = card.own.outcome
     for pair in document.pairs:
         tests: dict[str, CopyResult | SendRecvResult | None]
         tests = {"copy": pair.bytes, "copy through the host": pair.staged, "NCCL": pair.collective}
         for name, result in tests.items():
             if result is not None and result.outcome != "refused":
-                found[f"GPU {pair.start} to {pair.end}, {name}"] = result.outcome
+                outcomes[f"GPU {pair.start} to {pair.end}, {name}"] = result.outcome
     if document.all_reduce is not None:
-        found["NCCL all-reduce"] = document.all_reduce.outcome
-    return found
+        outcomes["NCCL all-reduce"] = document.all_reduce.outcome
+    return outcomes
 
 
 def transport(document: Document) -> str:
@@ -162,24 +162,24 @@ def conditions(run: HostRun, document: Document | None) -> dict[str, str]:
     """What is in force on the host, as far as it is known: the texts by name."""
     every = {fact: run.store.known.get(fact) for fact in CONDITIONS}
     known = {fact: value for fact, value in every.items() if value and not isinstance(value, Exception)}
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     if version := known.get(driver.loaded_version):
-        found["driver"] = str(version)
+        texts["driver"] = str(version)
     if version := known.get(system.running_kernel):
-        found["kernel"] = str(version)
+        texts["kernel"] = str(version)
     if line := known.get(kernel.command_line):
         words = [word for word in str(line).split() if not word.startswith(("BOOT_IMAGE=", "root="))]
-        found["kernel command line"] = " ".join(words)
+        texts["kernel command line"] = " ".join(words)
     if firmware := known.get(system.firmware):
-        found["firmware"] = " ".join(word for word in (firmware.vendor, firmware.version, firmware.date) if word)
+        texts["firmware"] = " ".join(word for word in (firmware.vendor, firmware.version, firmware.date) if word)
     cards = known.get(gpu.gpus) or ()
-    found["power limits"] = _same_or_each([f"{card.power_limit_w:g} W" for card in cards if card.power_limit_w])
+    texts["power limits"] = _same_or_each([f"{card.power_limit_w:g} W" for card in cards if card.power_limit_w])
     clocks = [card.application_clocks for card in cards if card.application_clocks]
-    found["application clocks"] = _same_or_each([f"{pair.memory_mhz},{pair.graphics_mhz} MHz" for pair in clocks])
-    found["GPUs"] = ", ".join(f"{card.bus_id} {card.uuid[:SHORT_UUID]}" for card in cards)
+    texts["application clocks"] = _same_or_each([f"{pair.memory_mhz},{pair.graphics_mhz} MHz" for pair in clocks])
+    texts["GPUs"] = ", ".join(f"{card.bus_id} {card.uuid[:SHORT_UUID]}" for card in cards)
     if document is not None:
-        found["NCCL"], found["CUDA runtime"] = document.versions.nccl or "", document.versions.cuda_runtime or ""
-    return {name: text for name, text in found.items() if text}
+        texts["NCCL"], texts["CUDA runtime"] = document.versions.nccl or "", document.versions.cuda_runtime or ""
+    return {name: text for name, text in texts.items() if text}
 
 
 def _same_or_each(texts: Sequence[str]) -> str:
@@ -188,35 +188,35 @@ def _same_or_each(texts: Sequence[str]) -> str:
 
 def rounds(load: Load) -> dict[str, tuple[float, ...]]:
     """The values of each quantity of QUANTITIES that every counted round has."""
-    found: dict[str, list[float]] = {}
-    for one in load.rounds:
-        for name, value in _values(one).items():
-            found.setdefault(name, []).append(round(value, 4))
-    return {name: tuple(values) for name, values in found.items()}
+    values: dict[str, list[float]] = {}
+    for measured in load.rounds:
+        for name, value in _values(measured).items():
+            values.setdefault(name, []).append(round(value, 4))
+    return {name: tuple(values) for name, values in values.items()}
 
 
-def _values(one: Round) -> dict[str, float]:
-    found: dict[str, float] = {}
-    if one.tflops:
-        found["products"] = sum(one.tflops)
-        if len(one.tflops) > 1:
-            found["slowest_gpu"] = min(one.tflops)
-    if one.copies:
-        speeds = [pair.gb_s for pair in one.copies]
-        found |= {"copies": fmean(speeds), "slowest_copy": min(speeds)}
-    if one.all_reduce_gb_s is not None:
-        found["all_reduce"] = one.all_reduce_gb_s
-    sensors = one.sensors or ()
+def _values(measured: Round) -> dict[str, float]:
+    values: dict[str, float] = {}
+    if measured.tflops:
+        values["products"] = sum(measured.tflops)
+        if len(measured.tflops) > 1:
+            values["slowest_gpu"] = min(measured.tflops)
+    if measured.copies:
+        speeds = [pair.gb_s for pair in measured.copies]
+        values |= {"copies": fmean(speeds), "slowest_copy": min(speeds)}
+    if measured.all_reduce_gb_s is not None:
+        values["all_reduce"] = measured.all_reduce_gb_s
+    sensors = measured.sensors or ()
     clocks, powers, temperatures = (
         [value for sensor in sensors if (value := getattr(sensor, name)) is not None]
         for name in ("clock_mhz", "power_w", "temperature_c")
     )
     if clocks:
-        found["clock"] = min(clocks)
+        values["clock"] = min(clocks)
     if powers:
-        found["power"] = sum(powers)
+        values["power"] = sum(powers)
     if temperatures:
-        found["temperature"] = max(temperatures)
-    if powers and one.tflops and sum(powers):
-        found["per_watt"] = 1000 * sum(one.tflops) / sum(powers)
-    return found
+        values["temperature"] = max(temperatures)
+    if powers and measured.tflops and sum(powers):
+        values["per_watt"] = 1000 * sum(measured.tflops) / sum(powers)
+    return values

@@ -56,7 +56,7 @@ def measure(
 ) -> Iterator[HostResult]:
     """Measures the host as it is; begins the Attempt. `with_checks`: with the failed checks of the playbook, because a
     change follows; then HostError is raised when there is nothing to compare with."""
-    measured = _measured(run, options)
+    measured = _measure(run, options)
     if with_checks and not (measured.passed or measured.failures):
         why = "; ".join(f"{part}: {text}" for part, text in measured.missing.items())
         fix = "--wheels fetch, or --wheels DIR with the libraries; invoke verify --tags p2p says more"
@@ -90,7 +90,7 @@ def change_and_measure(run: HostRun, options: MeasurementOptions) -> Iterator[Ho
         yield replace(begun, failure=_in_words(applied.error))
         return
     try:
-        after = _measured(run, options)
+        after = _measure(run, options)
         checked = CheckResult(())
         if after.failures or after.missing:
             results: Iterable[HostResult] = [CheckResult(_findings(run))]
@@ -110,7 +110,7 @@ def _in_words(error: RigwrightError) -> str:
     return f"{error.where}: {error.found}" if error.where else error.found
 
 
-def _measured(run: HostRun, options: MeasurementOptions) -> Measurement:
+def _measure(run: HostRun, options: MeasurementOptions) -> Measurement:
     run.tell(ActivityStarted(run.host.name, "measuring"))
     wheels = actions.source_of_wheels(run, options.wheels or nccl_test.AS_THE_INVENTORY_SAYS)
     return measurement.measure_host(run, replace(options, wheels="" if wheels == "none" else wheels))

@@ -40,19 +40,21 @@ def show(console: Console, tried: Attempt) -> None:
     """Writes one measurement, or two with their comparison; and why the change failed."""
     console.print()
     if tried.comparison is not None and tried.before is not None and tried.after is not None:
-        _compared(console, tried, tried.comparison, tried.before, tried.after)
+        _show_comparison(console, tried, tried.comparison, tried.before, tried.after)
     elif tried.before is not None:
-        _measured(console, tried.before)
+        _show_measurement(console, tried.before)
     if tried.failure:
         hanging(console, f"[bold red]failed[/]: {as_is(tried.failure)}", 4)
 
 
-def _measured(console: Console, measured: Measurement) -> None:
+def _show_measurement(console: Console, measured: Measurement) -> None:
     rows = [_test_cells(measured)]
     for name in QUANTITIES:
         if name in measured.rounds:
-            one = row(name, measured.rounds[name], ())
-            rows.append([QUANTITIES[name].title, QUANTITIES[name].unit, _value(one.before, one.before_spread)])
+            quantity = row(name, measured.rounds[name], ())
+            rows.append(
+                [QUANTITIES[name].title, QUANTITIES[name].unit, _value(quantity.before, quantity.before_spread)]
+            )
     _write(console, ("measured", "unit", "value"), rows)
     for part, why in measured.missing.items():
         hanging(console, f"[yellow]not measured[/]: {as_is(part)}: {as_is(why)}", 4)
@@ -74,7 +76,7 @@ def _test_cells(*measured: Measurement) -> list[str]:
     return ["peer-to-peer test", "passed", *(f"{one.passed} of {one.passed + len(one.failures)}" for one in measured)]
 
 
-def _compared(
+def _show_comparison(
     console: Console, tried: Attempt, comparison: Comparison, before: Measurement, after: Measurement
 ) -> None:
     fails, repaired = set(after.failures) - set(before.failures), set(before.failures) - set(after.failures)

@@ -33,7 +33,7 @@ NEVER = float("-inf")
 LONGEST_GAP_S = 10.0  # the power of a reading counts until the next one, but no longer
 
 
-def encoded(line):
+def json_line(line):
     return (json.dumps(line, separators=(",", ":")) + "\n").encode()
 
 
@@ -152,7 +152,7 @@ class Ring:
             self.close()
         if self.file is None:
             self._begin(header, now)
-        data = b"".join(map(encoded, lines))
+        data = b"".join(map(json_line, lines))
         try:
             rest = memoryview(data)
             while rest:
@@ -186,7 +186,7 @@ class Ring:
             os.close(self.file)
             self._shift()
             self.file, self.size, self.begun = os.open(self.path, flags, 0o600), 0, now
-        data = encoded(header)
+        data = json_line(header)
         os.write(self.file, data)
         self.size += len(data)
 
@@ -280,7 +280,7 @@ class Store(threading.Thread):
 
     def _append(self, name, lines, most):
         old = read(self.path(name), MOST_FILE_BYTES).splitlines()
-        text = b"".join(line.encode() + b"\n" for line in old if line) + b"".join(map(encoded, lines))
+        text = b"".join(line.encode() + b"\n" for line in old if line) + b"".join(map(json_line, lines))
         with contextlib.suppress(OSError):
             replace(self.path(name), b"".join(text.splitlines(True)[-most:]), 0o600)
 

@@ -148,7 +148,7 @@ class SweepWork(nccl_load.LoadWork):
             self.multiply_each(gpus, [4] * len(gpus))
             self.each_s = [took / 8 for took in self.multiply_each(gpus, [8] * len(gpus))]
         self.products_for(gpus, settle_s)
-        _, sensors = self.sampled(gpus, lambda: self.products_for(gpus, seconds))
+        _, sensors = self.with_sensors(gpus, lambda: self.products_for(gpus, seconds))
         rates = [round(nccl_load.PRODUCT / each / 1e12, 4) for each in self.each_s]
         return dict(nccl_steps.OK, tflops=rates, sensors=sensors)
 

@@ -52,7 +52,7 @@ def greeting(run, node, version):
     return ("rigwright-nccl %s %d %s" % (run, node, version)).encode().ljust(GREETING_BYTES)
 
 
-def received(link, size):
+def exactly(link, size):
     got = b""
     while len(got) < size:
         more = link.recv(size - len(got))
@@ -79,7 +79,7 @@ def give(options, version, unique):
             with link:
                 try:
                     link.settimeout(5)
-                    words = received(link, GREETING_BYTES).decode("ascii", "replace").split()
+                    words = exactly(link, GREETING_BYTES).decode("ascii", "replace").split()
                     if len(words) != 4 or not hmac.compare_digest(words[1], options.run) or not words[2].isdigit():
                         continue
                     node, theirs = int(words[2]), words[3][:20]
@@ -107,7 +107,7 @@ def take(options, version, size):
             with link:
                 link.settimeout(MEET_S)
                 link.sendall(greeting(options.run, options.node, version))
-                answer = received(link, 1 + size)
+                answer = exactly(link, 1 + size)
             break
         except (OSError, Failed) as error:
             link.close()
@@ -212,7 +212,7 @@ class Node:
             self.cudart.cudaFree(buffer)
         return right
 
-    def timed(self, buffers, count, times):
+    def seconds_of(self, buffers, count, times):
         began = time.perf_counter()
         for _ in range(times):
             self.reduce(buffers, count, nccl_cuda.FLOAT)
@@ -227,14 +227,14 @@ class Node:
             self.cudart.cudaSetDevice(device)
             self.cudart.cudaMemset(buffer, 0, size)
         count = size // 4
-        seconds = self.timed(buffers, count, 1)  # warm-up: connections are made at the first collective
-        times = self.agreed(buffers, max(1, min(MOST_TIMES, int(TIMING_S / max(seconds, 1e-6)))))
-        seconds, ranks = self.timed(buffers, count, times), self.options.ranks
+        seconds = self.seconds_of(buffers, count, 1)  # warm-up: connections are made at the first collective
+        times = self.agree_on(buffers, max(1, min(MOST_TIMES, int(TIMING_S / max(seconds, 1e-6)))))
+        seconds, ranks = self.seconds_of(buffers, count, times), self.options.ranks
         self.found["busbw_gb_s"] = round(size * 2 * (ranks - 1) / ranks / seconds / 1e9, 4)
-        self.timed(buffers, SMALL // 4, 1)
-        self.found["latency_us"] = round(self.timed(buffers, SMALL // 4, 10) * 1e6, 1)
+        self.seconds_of(buffers, SMALL // 4, 1)
+        self.found["latency_us"] = round(self.seconds_of(buffers, SMALL // 4, 10) * 1e6, 1)
 
-    def agreed(self, buffers, times):
+    def agree_on(self, buffers, times):
         """The mean of what the nodes propose, weighted by their ranks; the same on all of them."""
         for device, buffer in enumerate(buffers):
             self.put(device, buffer, array.array("I", [times]))

@@ -60,7 +60,7 @@ def words_of(error):
     return WORDS.get(error.errno) or error.strerror or str(error)
 
 
-def carried():
+def bytes_by_interface():
     """Bytes that each interface has carried, both directions together."""
     found = {}
     for path in glob.glob("/sys/class/net/*/statistics"):
@@ -108,7 +108,7 @@ class End:
 
     def run(self):
         """Measures; what went wrong is in the document."""
-        before = carried()
+        before = bytes_by_interface()
         try:
             control = self.listen() if self.options.role == "listen" else self.connect()
             self.measure(control)
@@ -120,7 +120,7 @@ class End:
         finally:
             for link in self.links:
                 link.close()
-        moved = {name: size - before.get(name, 0) for name, size in carried().items() if name != "lo"}
+        moved = {name: size - before.get(name, 0) for name, size in bytes_by_interface().items() if name != "lo"}
         whole = sum(moved.values())
         self.found["moved"] = {name: size for name, size in moved.items() if size * 20 > whole > BLOCK}
 

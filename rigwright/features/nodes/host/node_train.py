@@ -50,7 +50,7 @@ def reduce(runner, options, python, settings):
         argv += ["--" + name.replace("_", "-"), str(getattr(options, name))]
     libraries = options.libraries or own_libraries(python)
     argv += ["--libraries", libraries] if libraries else []
-    return runner.run("all-reduce", argv, REDUCE_S, **settings), nccl_programs.parsed(path)
+    return runner.run("all-reduce", argv, REDUCE_S, **settings), nccl_programs.json_object(path)
 
 
 def train(runner, options):

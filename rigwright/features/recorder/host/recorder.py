@@ -458,7 +458,7 @@ class Journal(threading.Thread):
         """Begins a file with the first line, and syncs it and its name."""
         self.file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.size = 0
-        self.write(encoded(self.header))
+        self.write(json_line(self.header))
         folder = os.open(self.folder, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
@@ -468,13 +468,13 @@ class Journal(threading.Thread):
         wall, monotonic = now or (time.time(), time.monotonic())
         whole = {"t": round(wall, 3), "m": round(monotonic, 3)}
         whole.update(line)
-        data = encoded(whole)
+        data = json_line(whole)
         with self.lock:
             if len(self.lines) >= WAITING_LINES:
                 self.dropped += 1
                 return
             if self.dropped:
-                self.lines.append(encoded({"t": whole["t"], "m": whole["m"], "dropped": self.dropped}))
+                self.lines.append(json_line({"t": whole["t"], "m": whole["m"], "dropped": self.dropped}))
                 self.dropped = 0
             self.lines.append(data)
         if urgent:
@@ -530,7 +530,7 @@ class Journal(threading.Thread):
         with contextlib.suppress(OSError):
             os.unlink(self.reserve)
             now = {"t": round(time.time(), 3), "m": round(time.monotonic(), 3)}
-            self.write(encoded(dict(now, end=reason, why=str(error.strerror)[:80])))
+            self.write(json_line(dict(now, end=reason, why=str(error.strerror)[:80])))
         self.failed.set()
 
     def close(self, reason):
@@ -546,7 +546,7 @@ class Journal(threading.Thread):
             os.unlink(self.reserve)
 
 
-def encoded(line):
+def json_line(line):
     return (json.dumps(line, separators=(",", ":")) + "\n").encode()
 
 

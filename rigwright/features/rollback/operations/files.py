@@ -189,8 +189,8 @@ def files(facts: Facts, *, to: str = "") -> Iterator[Change]:
 def _with_works(facts: Facts, run: Run, works: Sequence[_Work]) -> tuple[list[Change], list[WrittenFile]]:
     """The changes of files that make these works necessary, with the works; and the files that make none necessary."""
     pending = facts(run_record.pending)
-    found = [file for file in differing(facts, run) if not file.path.startswith(RULES)]
-    due = [work for work in works if work.mark in pending or any(map(work.follows, found))]
+    files = [file for file in differing(facts, run) if not file.path.startswith(RULES)]
+    due = [work for work in works if work.mark in pending or any(map(work.follows, files))]
     programs = [work.program for work in due if work.program]
     there = facts.all(*map(system.program, programs)) if programs else ()
     for name, present in zip(programs, there, strict=True):
@@ -204,12 +204,12 @@ def _with_works(facts: Facts, run: Run, works: Sequence[_Work]) -> tuple[list[Ch
         require_room(facts, image_mib + _INITRAMFS_GROWS_MIB, "/boot")
     changes: list[Change] = []
     for work in due:
-        changes += [change_of(file, work.mark) for file in found if file.path.startswith(work.folder)]
+        changes += [change_of(file, work.mark) for file in files if file.path.startswith(work.folder)]
         make = (work.command(release), unmark(work.mark))
         lead = "reboot" if work.reboot else ""
         changes.append(Change("run", work.subject.format(release), "", "as before", make, leads_to=lead))
     done = tuple(work.folder for work in _WORKS if work in due or work not in works)
-    return changes, [file for file in found if not file.path.startswith(done)]
+    return changes, [file for file in files if not file.path.startswith(done)]
 
 
 @operation(affects_p2p=True, affects_gpus=True)

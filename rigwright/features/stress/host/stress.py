@@ -112,7 +112,7 @@ class Stress(Measurement):
 
     def phase(self, stage, steps, kind=None):
         """Runs the steps of a stage and adds what they measured."""
-        steps = [one for one in steps if one["ranks"] is None or one["ranks"]]
+        steps = [task for task in steps if task["ranks"] is None or task["ranks"]]
         self.sensors.forget_samples()
         began = time.monotonic()
         ticker = Ticker(stage, self.sensors)
@@ -122,23 +122,23 @@ class Stress(Measurement):
         finally:
             ticker.done.set()
         ended = time.monotonic()
-        failed = [one["id"] for one in steps if answers[one["id"]]["outcome"] in ("hang", "error")]
+        failed = [task["id"] for task in steps if answers[task["id"]]["outcome"] in ("hang", "error")]
         until = time.monotonic() + (AFTER_LOSS_S if failed else 0)  # a line of the kernel may come after the error
         while time.monotonic() < until and len(self.log.found) == self.shown_xids:
             time.sleep(0.1)
-        for one in steps:
-            answer = answers[one["id"]]
-            value = answers.get(one["id"] + " so far") or {}
+        for task in steps:
+            answer = answers[task["id"]]
+            value = answers.get(task["id"] + " so far") or {}
             value = answer if "gpus" in answer else value
             start = value.get("began", began)
-            self.add_stage(stage, one, kind, answer, value, start, value.get("ended", ended))
+            self.add_stage(stage, task, kind, answer, value, start, value.get("ended", ended))
         self.add_losses(stage)
         self.add_xids(stage)
 
-    def add_stage(self, stage, one, kind, answer, value, start, end):
+    def add_stage(self, stage, task, kind, answer, value, start, end):
         """Adds a step to the document, and its wrong results and its failure to the events."""
         by_gpu = {int(gpu): measured for gpu, measured in value.get("gpus", {}).items()}
-        made = {"stage": stage, "gpus": list(by_gpu) or list(one["ranks"] or one["gpus"]), "kind": kind}
+        made = {"stage": stage, "gpus": list(by_gpu) or list(task["ranks"] or task["gpus"]), "kind": kind}
         made.update(began_s=self.after(start), seconds=round(end - start, 2), outcome=answer["outcome"])
         made.update(error=answer["error"], all_reduce_gb_s=value.get("all_reduce_gb_s"), results=[])
         if answer["outcome"] != "not run":
@@ -146,16 +146,16 @@ class Stress(Measurement):
         self.document["stages"].append(made)
         for gpu, measured in by_gpu.items():
             for wrong in measured["wrong"]:
-                self.event(wrong["at"], one["title"], gpu, "wrong", None, wrong["text"])
+                self.event(wrong["at"], task["title"], gpu, "wrong", None, wrong["text"])
         if answer["outcome"] in ("hang", "error"):
-            self.event(time.monotonic(), one["title"], None, answer["outcome"], answer.get("code"), answer["error"])
+            self.event(time.monotonic(), task["title"], None, answer["outcome"], answer.get("code"), answer["error"])
 
     def result(self, gpu, measured, start, end):
         """The results of one GPU in a step, with what its sensors said while it multiplied."""
         products = []
-        for kind, one in measured["kinds"].items():
-            sensors = self.sensors.between(gpu, *one["span"])
-            products.append(dict(sensors, kind=kind, tflops=round(one["tflops"], 4), number=one["products"]))
+        for kind, product in measured["kinds"].items():
+            sensors = self.sensors.between(gpu, *product["span"])
+            products.append(dict(sensors, kind=kind, tflops=round(product["tflops"], 4), number=product["products"]))
         speeds = dict.fromkeys(("memory", "to_device", "from_device"))
         speeds.update((name, round(speed, 3)) for name, speed in measured["gb_s"].items())
         of_step = dict(self.sensors.between(gpu, start, end), gpu=gpu, products=products)
@@ -165,8 +165,8 @@ class Stress(Measurement):
         """The kind of product that took the most power of one GPU; without sensors the first of FP16, FP32."""
         watts = {}
         for made in self.document["stages"]:
-            for one in made["results"]:
-                for product in one["products"]:
+            for result in made["results"]:
+                for product in result["products"]:
                     if product["kind"] in kinds and product["power_mean_w"] is not None:
                         watts.setdefault(product["kind"], []).append(product["power_mean_w"])
         if not watts:

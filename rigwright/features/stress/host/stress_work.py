@@ -92,7 +92,7 @@ class StressWork(nccl_steps.PlacedWork):
         self.value["ended"] = time.monotonic()
         self.mark(marks, gpus, "end")
         self.value["words"] = self.words()
-        wrong = [gpu for gpu, one in self.value["gpus"].items() if one["wrong"]]
+        wrong = [gpu for gpu, measured in self.value["gpus"].items() if measured["wrong"]]
         if wrong:
             text = "wrong results on GPU %s" % ", ".join(wrong)
             self.value.update(ok=False, outcome="wrong data", error=text)
@@ -101,9 +101,9 @@ class StressWork(nccl_steps.PlacedWork):
     def words(self):
         """What was measured, as texts for a line of progress: of several GPUs the slowest."""
         rates = {}
-        for one in self.value["gpus"].values():
-            for kind, found in one["kinds"].items():
-                rates.setdefault(kind, []).append(found["tflops"])
+        for measured in self.value["gpus"].values():
+            for kind, product in measured["kinds"].items():
+                rates.setdefault(kind, []).append(product["tflops"])
         least = "from " if len(self.value["gpus"]) > 1 else ""
         made = ["%s %s%.1f TFLOPS" % (kind.upper(), least, min(values)) for kind, values in rates.items()]
         rate = self.value.get("all_reduce_gb_s")
@@ -246,11 +246,11 @@ class StressWork(nccl_steps.PlacedWork):
         """Adds a batch that took that long to what was measured."""
         side, number = self.products[gpu, kind]["side"], self.lengths[gpu, kind]
         new = {"products": 0, "seconds": 0.0, "tflops": 0.0, "span": [began, began]}
-        one = self.of(gpu)["kinds"].setdefault(kind, new)
-        one["products"] += number
-        one["seconds"] += seconds
-        one["tflops"] = 2.0 * side**3 * one["products"] / one["seconds"] / 1e12
-        one["span"][1] = time.monotonic()
+        sums = self.of(gpu)["kinds"].setdefault(kind, new)
+        sums["products"] += number
+        sums["seconds"] += seconds
+        sums["tflops"] = 2.0 * side**3 * sums["products"] / sums["seconds"] / 1e12
+        sums["span"][1] = time.monotonic()
 
     def multiplied(self, gpus, kind, numbers):
         """Seconds that each GPU took for that many products."""
@@ -265,8 +265,8 @@ class StressWork(nccl_steps.PlacedWork):
             for gpu in gpus:
                 if at >= numbers[gpu]:
                     continue
-                one = self.products[gpu, kind]
-                self.multiply_kind(gpu, of, one["side"], one["a"], one["c"], sign, kept)
+                product = self.products[gpu, kind]
+                self.multiply_kind(gpu, of, product["side"], product["a"], product["c"], sign, kept)
 
     def multiply_kind(self, gpu, of, side, a, c, sign, kept):
         """Puts C = sign A x A + kept C into the stream of the GPU."""
@@ -278,23 +278,23 @@ class StressWork(nccl_steps.PlacedWork):
 
     def compare(self, gpu, kind):
         """Keeps the result of the first batch; subtracts it from that of a later one, in which nothing may be left."""
-        one, of = self.products[gpu, kind], KINDS[kind]
-        count = one["side"] ** 2
-        if one["first"]:
-            one["first"] = False
-            self.vectors(gpu, of, "copy", count, one["c"], 1, one["kept"], 1)
+        product, of = self.products[gpu, kind], KINDS[kind]
+        count = product["side"] ** 2
+        if product["first"]:
+            product["first"] = False
+            self.vectors(gpu, of, "copy", count, product["c"], 1, product["kept"], 1)
             return
-        self.add_difference(gpu, kind, self.difference(gpu, of, count, one["c"], one["kept"]))
+        self.add_difference(gpu, kind, self.difference(gpu, of, count, product["c"], product["kept"]))
 
     def vectors(self, gpu, of, name, *arguments):
         self.device(gpu)
         getattr(self.cublas, "cublas%s%s_v2" % (of.letter, name))(self.handles[gpu], *arguments)
 
-    def difference(self, gpu, of, count, found, kept):
+    def difference(self, gpu, of, count, result, kept):
         """Subtracts `kept` from `found`; the sum of what is left, without signs."""
         minus, left = of.number(-1), of.number()
-        self.vectors(gpu, of, "axpy", count, ctypes.byref(minus), kept, 1, found, 1)
-        self.vectors(gpu, of, "asum", count, found, 1, ctypes.byref(left))
+        self.vectors(gpu, of, "axpy", count, ctypes.byref(minus), kept, 1, result, 1)
+        self.vectors(gpu, of, "asum", count, result, 1, ctypes.byref(left))
         return left.value
 
     def add_difference(self, gpu, kind, difference):
@@ -303,21 +303,21 @@ class StressWork(nccl_steps.PlacedWork):
             self.add_wrong(gpu, kind, text)
 
     def add_wrong(self, gpu, kind, text):
-        found = self.of(gpu)["wrong"]
-        if len(found) < MOST_WRONG:
-            found.append({"kind": kind, "at": time.monotonic(), "text": text})
+        wrong = self.of(gpu)["wrong"]
+        if len(wrong) < MOST_WRONG:
+            wrong.append({"kind": kind, "at": time.monotonic(), "text": text})
 
     def digest(self, gpu, kind):
         """A checksum of one product: equal on GPUs of the same model."""
         self.multiplied([gpu], kind, {gpu: 1})
-        one = self.products[gpu, kind]
-        size = one["side"] ** 2 * SIZES[KINDS[kind].c_type]
+        product = self.products[gpu, kind]
+        size = product["side"] ** 2 * SIZES[KINDS[kind].c_type]
         _, got = self.host(HOST_COPY)
         code = 0
         for at in range(0, size, HOST_COPY):
             length = min(HOST_COPY, size - at)
             self.device(gpu)
-            self.cudart.cudaMemcpy(got, one["c"].value + at, length, nccl_cuda.FROM_DEVICE)
+            self.cudart.cudaMemcpy(got, product["c"].value + at, length, nccl_cuda.FROM_DEVICE)
             code = zlib.crc32((ctypes.c_char * length).from_address(got.value), code)
         return "%08x" % (code & 0xFFFFFFFF)
 
@@ -327,12 +327,12 @@ class StressWork(nccl_steps.PlacedWork):
         """Buffers for the all-reduce: two results of products, their sum, and the first sum."""
         if gpu in self.gradients:
             return
-        of, one = KINDS["fp32"], KINDS["fp32"].side
-        count = 2 * one * one
+        of, side = KINDS["fp32"], KINDS["fp32"].side
+        count = 2 * side * side
         source, target, kept = (self.memory(gpu, 4 * count) for _ in range(3))
-        a, unit, none = self.filled(gpu, R_32F, one), of.number(1), of.number(0)
-        for at in (0, 4 * one * one):
-            self.multiply_kind(gpu, of, one, a, source.value + at, unit, none)
+        a, unit, none = self.filled(gpu, R_32F, side), of.number(1), of.number(0)
+        for at in (0, 4 * side * side):
+            self.multiply_kind(gpu, of, side, a, source.value + at, unit, none)
         self.gradients[gpu] = {"source": source, "target": target, "kept": kept, "count": count, "first": True}
 
     def all_reduced(self, gpus):
@@ -346,12 +346,12 @@ class StressWork(nccl_steps.PlacedWork):
         self.value["all_reduce_gb_s"] = sorted(self.rates)[len(self.rates) // 2]
         of = KINDS["fp32"]
         for gpu in gpus:
-            one = self.gradients[gpu]
-            if one["first"]:
-                one["first"] = False
-                self.vectors(gpu, of, "copy", count, one["target"], 1, one["kept"], 1)
+            gradient = self.gradients[gpu]
+            if gradient["first"]:
+                gradient["first"] = False
+                self.vectors(gpu, of, "copy", count, gradient["target"], 1, gradient["kept"], 1)
                 continue
-            left = self.difference(gpu, of, count, one["target"], one["kept"])
+            left = self.difference(gpu, of, count, gradient["target"], gradient["kept"])
             if left != 0:
                 self.add_wrong(gpu, "all-reduce", "all-reduce: a sum differs from the first one, by %g in all" % left)
 
@@ -372,7 +372,7 @@ class StressWork(nccl_steps.PlacedWork):
             times = max(1, min(2000, int(seconds / 3 / 3 / self.seconds(gpu, 1, copy))))
             self.of(gpu)["gb_s"][name] = size / self.seconds(gpu, times, copy) / 1e9
             self.tell()
-        value = nccl_steps.compared(sent, got, HOST_COPY)
+        value = nccl_steps.comparison(sent, got, HOST_COPY)
         if not value["ok"]:
             self.add_wrong(gpu, "copies", "copies to the GPU and back: %s" % value["error"])
         self.free(gpu, source, target)
@@ -391,22 +391,22 @@ class Lane:
     def begin(self):
         """Puts a batch, its comparison with the first one, and the copy of the outcome into the stream."""
         work, gpu, of = self.work, self.gpu, KINDS[self.kind]
-        stream, one, began = work.stream(gpu), work.products[gpu, self.kind], time.monotonic()
-        outcome = ctypes.cast(one["outcomes"].value + 8 * (self.begun % (AHEAD + 1)), ctypes.POINTER(of.number))
+        stream, product, began = work.stream(gpu), work.products[gpu, self.kind], time.monotonic()
+        outcome = ctypes.cast(product["outcomes"].value + 8 * (self.begun % (AHEAD + 1)), ctypes.POINTER(of.number))
         events = [work.record(gpu)]
         work.launch([gpu], self.kind, {gpu: work.lengths[gpu, self.kind]})
         events.append(work.record(gpu))
-        if one["first"]:
-            one["first"] = False
+        if product["first"]:
+            product["first"] = False
             outcome[0] = 0
-            work.vectors(gpu, of, "copy", one["side"] ** 2, one["c"], 1, one["kept"], 1)
+            work.vectors(gpu, of, "copy", product["side"] ** 2, product["c"], 1, product["kept"], 1)
         else:
-            minus, count = of.number(-1), one["side"] ** 2
-            work.vectors(gpu, of, "axpy", count, ctypes.byref(minus), one["kept"], 1, one["c"], 1)
+            minus, count = of.number(-1), product["side"] ** 2
+            work.vectors(gpu, of, "axpy", count, ctypes.byref(minus), product["kept"], 1, product["c"], 1)
             work.cublas.cublasSetPointerMode_v2(work.handles[gpu], ON_DEVICE)
-            work.vectors(gpu, of, "asum", count, one["c"], 1, one["left"])
+            work.vectors(gpu, of, "asum", count, product["c"], 1, product["left"])
             work.cublas.cublasSetPointerMode_v2(work.handles[gpu], ON_HOST)
-            work.cudart.cudaMemcpyAsync(outcome, one["left"], SIZES[of.c_type], nccl_cuda.FROM_DEVICE, stream)
+            work.cudart.cudaMemcpyAsync(outcome, product["left"], SIZES[of.c_type], nccl_cuda.FROM_DEVICE, stream)
         events.append(work.record(gpu))
         self.begun += 1
         self.waiting.append((events, outcome, began))

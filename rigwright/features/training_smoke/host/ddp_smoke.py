@@ -132,7 +132,7 @@ class Rank:
                 scaler.step(optimizer)
                 scaler.update()
 
-        def judged():
+        def fixed_loss():
             with torch.no_grad():
                 return float(torch.nn.functional.mse_loss(model(fixed), answers * scale))
 
@@ -141,7 +141,7 @@ class Rank:
                 torch.cuda.synchronize(device)
             return time.monotonic()
 
-        self.tell(loss_first=judged())
+        self.tell(loss_first=fixed_loss())
         for _ in range(WARM_UP_STEPS):
             step()
         dist.barrier()
@@ -155,14 +155,14 @@ class Rank:
             dist.all_reduce(over, op=dist.ReduceOp.MAX)  # all ranks stop after the same step
         seconds = now() - began
         self.tell(stage="judge", steps=steps, seconds=round(seconds, 3))
-        self.tell(samples_s=round(steps * batch * self.world / seconds, 1), loss_last=judged())
+        self.tell(samples_s=round(steps * batch * self.world / seconds, 1), loss_last=fixed_loss())
         digest = hashlib.sha256()
         for tensor in model.state_dict().values():
             digest.update(checksum(torch, tensor))
         self.tell(weights=digest.hexdigest())
-        self.agreed(torch, device)
+        self.compare_losses(torch, device)
 
-    def agreed(self, torch, device):
+    def compare_losses(self, torch, device):
         """Gathers the losses of all ranks; rank 0 prints them. Raises RuntimeError if one did not fall or differs."""
         loss = torch.tensor([self.found["loss_last"]], dtype=torch.float64, device=device)
         losses = [torch.zeros_like(loss) for _ in range(self.world)]

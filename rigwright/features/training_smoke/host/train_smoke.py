@@ -69,7 +69,7 @@ def train(runner, options, name, gpus, where, ranks, seconds, **settings):
         settings["CUDA_VISIBLE_DEVICES"] = ""
     run = runner.run(name, argv, seconds + START_S, **settings)
     files = (os.path.join(place, "rank.%d" % rank) for rank in range(ranks))
-    return {"gpus": ranks, "run": run, "ranks": [rank for rank in map(nccl_programs.parsed, files) if rank]}
+    return {"gpus": ranks, "run": run, "ranks": [rank for rank in map(nccl_programs.json_object, files) if rank]}
 
 
 def smoke(runner, options):
@@ -79,7 +79,7 @@ def smoke(runner, options):
     path = os.path.join(runner.place("build"), "build")
     argv = [python, os.path.join(FOLDER, "torch_build.py"), path]
     document["examined"] = runner.run("torch_build", argv, BUILD_S)
-    document["build"] = build = nccl_programs.parsed(path)
+    document["build"] = build = nccl_programs.json_object(path)
     if not build or not build["torch"] or not (options.cpu or (build["gpus"] and not build["error"])):
         return document
     numbers = counts(options.gpus)

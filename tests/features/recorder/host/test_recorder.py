@@ -340,7 +340,7 @@ def test_lines_are_synced_within_a_second(program: Any, tmp_path: Path, monkeypa
     journal.start()
     journal.add({"g": []})
     began = time.monotonic()
-    while not synced or synced[-1] < len(program.encoded(HEADER)) + 10:
+    while not synced or synced[-1] < len(program.json_line(HEADER)) + 10:
         assert time.monotonic() - began < 60, "not synced"
         time.sleep(0.01)
     journal.close("stop")
