@@ -15,11 +15,15 @@ from rigwright.core.host_ranges import folded
 from rigwright.core.numbers import count as plural
 from rigwright.engine.machine import MeasuredGpu
 from rigwright.engine.report import BAD
-from rigwright.features.fleet_report import attention as fleet_attention, list as fleet_list, tiles as fleet_tiles
-from rigwright.features.fleet_report.attention import Changed, Ending, Problem
-from rigwright.features.fleet_report.sparkline import Trend, spread, total
+from rigwright.features.fleet_report import (
+    machine_list as fleet_list,
+    machine_tiles as fleet_tiles,
+    problems as fleet_attention,
+)
+from rigwright.features.fleet_report.machine_tiles import Machine
+from rigwright.features.fleet_report.plots import Trend, spread, total
+from rigwright.features.fleet_report.problems import Changed, Ending, Problem
 from rigwright.features.fleet_report.speed_table import day
-from rigwright.features.fleet_report.tiles import Machine
 from rigwright.features.stress import speed_rank
 from rigwright.features.stress.speed_rank import Entry, RankedMachine
 from rigwright.report.html.host_page import HostView, environment, view

@@ -17,7 +17,7 @@ from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, pci
 from rigwright.features.training_smoke import facts as facts_of
 from rigwright.features.training_smoke.facts import DatedFigures, SmokeFigures, SmokeRun
-from rigwright.features.training_smoke.torch import torch_findings
+from rigwright.features.training_smoke.torch_findings import torch_findings
 
 FALLS_TO = 0.8
 """Of the first loss; the model comes there within a few dozen steps."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.features.fleet_report import attention as fleet_attention, page as fleet_page
+from rigwright.features.fleet_report import page as fleet_page, problems as fleet_attention
 from tests.features.fleet_report.test_page import assert_well_formed, views
 from tests.report import fleet_documents as made
 from tests.report.html.test_host_page import HOSTILE, Parsed

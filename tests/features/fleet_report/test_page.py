@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rigwright.features.fleet_report import (
-    attention as fleet_attention,
+    machine_tiles as fleet_tiles,
     page as fleet_page,
-    sparkline,
-    tiles as fleet_tiles,
+    plots,
+    problems as fleet_attention,
 )
 from rigwright.report import json_document as document
 from rigwright.report.html.host_page import HostView, view
@@ -245,41 +245,41 @@ def test_how_long_ago_a_plot_begins(seconds: float, words: str) -> None:
 
 
 def test_the_slots_of_a_plot() -> None:
-    (found,) = sparkline.slots([[(25.0, 1.0), (75.0, 2.0), (200.0, 3.0)]], 0.0, 100.0)
+    (found,) = plots.slots([[(25.0, 1.0), (75.0, 2.0), (200.0, 3.0)]], 0.0, 100.0)
     assert (found[0], found[13]) == (None, None)
     assert (found[14], found[41], found[42], found[-1]) == (1.0, 1.0, 2.0, 2.0)
-    lost, other = sparkline.slots([[(0.0, 40.0)], [(0.0, 41.0), (50.0, 42.0)]], 0.0, 100.0)
+    lost, other = plots.slots([[(0.0, 40.0)], [(0.0, 41.0), (50.0, 42.0)]], 0.0, 100.0)
     assert (lost[0], lost[27], lost[28], lost[-1]) == (40.0, 40.0, None, None)
     assert other[-1] == 42.0
     week = 7 * 86400.0
-    (found,) = sparkline.slots([[(0.0, 40.0)]], 0.0, week)
+    (found,) = plots.slots([[(0.0, 40.0)]], 0.0, week)
     assert [value for value in found if value is not None] == [40.0] * 11
     daily = [(day * 86400.0, 40.0) for day in range(8)]
-    assert None not in sparkline.slots([daily], 0.0, week)[0]
+    assert None not in plots.slots([daily], 0.0, week)[0]
 
 
 def test_the_band_of_temperatures_and_the_sum_of_powers() -> None:
-    found = sparkline.spread([[[(0.0, 31.0), (100.0, 40.0)]], [[(0.0, 35.0), (100.0, 62.0)]]], 0.0, 100.0, 87.0)
+    found = plots.spread([[[(0.0, 31.0), (100.0, 40.0)]], [[(0.0, 35.0), (100.0, 62.0)]]], 0.0, 100.0, 87.0)
     assert found is not None
     assert (found.low, found.high, found.now, found.limit) == (30.0, 70.0, 62.0, None)
     assert found.words == "last 62, at most 62"
     assert found.line.startswith("M0 46L")
-    assert (found.x, found.y) == (sparkline.WIDTH, 13.6)
-    hot = sparkline.spread([[[(0.0, 80.0), (100.0, 88.0)]]], 0.0, 100.0, 87.0)
+    assert (found.x, found.y) == (plots.WIDTH, 13.6)
+    hot = plots.spread([[[(0.0, 80.0), (100.0, 88.0)]]], 0.0, 100.0, 87.0)
     assert hot is not None
-    assert hot.limit == pytest.approx(sparkline.BOTTOM - (sparkline.BOTTOM - sparkline.TOP) * 7 / 20, abs=0.1)
+    assert hot.limit == pytest.approx(plots.BOTTOM - (plots.BOTTOM - plots.TOP) * 7 / 20, abs=0.1)
     week = 7 * 86400.0
-    found = sparkline.spread([[[(0.0, 40.0), (week, 50.0)]]], 0.0, week)
+    found = plots.spread([[[(0.0, 40.0), (week, 50.0)]]], 0.0, week)
     assert found is not None
     assert found.line.count("M") == found.area.count("Z") == 2
     assert found.line.endswith("M236 28L240 28")
-    found = sparkline.total([[[(0.0, 40.0), (100.0, 200.0)]], [[(50.0, 100.0)]]], 0.0, 100.0, 400.0)
+    found = plots.total([[[(0.0, 40.0), (100.0, 200.0)]], [[(50.0, 100.0)]]], 0.0, 100.0, 400.0)
     assert found is not None
     assert (found.low, found.high, found.now) == (0.0, 400.0, 300.0)
-    assert found.limit == sparkline.TOP
+    assert found.limit == plots.TOP
     assert found.area.endswith("Z")
-    assert sparkline.spread([[[(100.0, 40.0)], [(100.0, 41.0)]]], 100.0, 100.0) is None
-    assert sparkline.total([], 0.0, 100.0) is None
+    assert plots.spread([[[(100.0, 40.0)], [(100.0, 41.0)]]], 100.0, 100.0) is None
+    assert plots.total([], 0.0, 100.0) is None
 
 
 def test_a_gpu_that_does_not_tell() -> None:

@@ -16,7 +16,7 @@ from rigwright.engine import lease, run_record as recorder
 from rigwright.facts import FactStore, Missing, run_record
 from rigwright.facts.run_record import Run, State, Written, WrittenFile
 from rigwright.features.rollback import operations as rollback
-from rigwright.features.rollback.going_back import change_of, differing, obstacle, put_back, target, toward
+from rigwright.features.rollback.target import change_of, differing, obstacle, put_back, target, toward
 from rigwright.operations import file
 from rigwright.operations._run_recording import KEPT_RUNS
 

@@ -28,7 +28,7 @@ from rigwright.facts import (
 from rigwright.facts.boot import reboot_record
 from rigwright.facts.run_record import LISTS, Run, WrittenFile
 from rigwright.facts.systemd import GUARD_UNIT, LIMITS_UNIT
-from rigwright.features.rollback.going_back import change_of, differing, obstacle, require_room, target, toward, unmark
+from rigwright.features.rollback.target import change_of, differing, obstacle, require_room, target, toward, unmark
 from rigwright.operations import apt, operation
 from rigwright.operations.grub import update_grub
 from rigwright.operations.reboot import reboot_change, sessions_lost

@@ -13,7 +13,7 @@ from rigwright.driver.start_failure import quoted
 from rigwright.facts import Facts, run_record
 from rigwright.facts.gpu import gpus as gpu
 from rigwright.facts.gpu.gpus import LOCKED_FILE, Gpu
-from rigwright.features.rollback.going_back import target, toward
+from rigwright.features.rollback.target import target, toward
 from rigwright.operations import operation
 
 _LOCK = f"""

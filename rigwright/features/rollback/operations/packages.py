@@ -15,8 +15,8 @@ from rigwright.facts import Fact, Facts, Unavailable, run_record, system
 from rigwright.facts.apt import dpkg
 from rigwright.facts.run_record import MovedPackage, Run
 from rigwright.features.rollback import facts as rollback_source
-from rigwright.features.rollback.going_back import differing, require_room, target, toward
 from rigwright.features.rollback.operations.files import RULES
+from rigwright.features.rollback.target import differing, require_room, target, toward
 from rigwright.operations import apt, operation
 
 _MOST_NAMED = 6

@@ -21,8 +21,8 @@ from msgspec import Struct
 from rigwright.core.control_characters import visible
 from rigwright.core.files import shipped_files
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.features.fleet_report.attention import Changed, Ending, Problem
-from rigwright.features.fleet_report.tiles import SHOWN, Machine
+from rigwright.features.fleet_report.machine_tiles import SHOWN, Machine
+from rigwright.features.fleet_report.problems import Changed, Ending, Problem
 
 PER_PACK = 20
 """The number of cards that are compressed together: more are smaller, fewer are unpacked faster."""

@@ -12,8 +12,8 @@ from msgspec import Struct
 from rigwright.checks.temperatures import HOT_C
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.engine.report import FAILS
-from rigwright.features.fleet_report.attention import DRIFT, NEVER, never_provisioned
-from rigwright.features.fleet_report.sparkline import Series, Trend, spread, total
+from rigwright.features.fleet_report.plots import Series, Trend, spread, total
+from rigwright.features.fleet_report.problems import DRIFT, NEVER, never_provisioned
 from rigwright.report.html.host_page import HostView
 from rigwright.report.labels import local_time
 
