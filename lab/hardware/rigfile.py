@@ -20,6 +20,7 @@
                                               stand-ins of adapters, in sysfs only
     cpufreq: {driver: acpi-cpufreq, governor: schedutil, governors: [performance, schedutil]}
                                               frequency policies of the CPUs; without the key there are none
+    variant_of: t181                          the file that has the keys which are left out here
     sources: {...}
 
 `power`: each rail with its voltage without load, what hangs on it, the watts of its supplies, and by how many percent
@@ -46,7 +47,8 @@ from rigwright.core.errors import InputError
 
 LEVELS = ("PIX", "PXB", "PHB")
 KEYS = set(
-    "dmi cpu_vendor memory nodes model gpus pcie nvlinks nvswitches p2p power bmc infiniband cpufreq sources".split()
+    "dmi cpu_vendor memory nodes model gpus pcie nvlinks nvswitches p2p power bmc infiniband cpufreq variant_of "
+    "sources".split()
 )
 MEMORY_KEYS = ("gib", "dimms", "slots", "rated_mt_s", "speed_mt_s")
 RATED_MT_S = 2666
@@ -65,8 +67,9 @@ def describe(rig: str, host: str = "") -> Described:
     nodes: as in the file. Raises InputError for an unknown key, a GPU without model or bus, and an unknown position in
     a pair.
     """
-    path, where = RIGS / f"{rig}.yml", f"lab/hardware/rigs/{rig}.yml"
-    raw = _read(path, path.stat().st_mtime_ns)
+    where = f"lab/hardware/rigs/{rig}.yml"
+    raw = _read(rig)
+    raw = {**_read(raw["variant_of"]), **raw} if "variant_of" in raw else raw
     unknown = sorted(set(raw) - KEYS)
     if unknown:
         raise InputError(where, f"unknown key {unknown[0]!r}", ", ".join(sorted(KEYS)))
@@ -159,14 +162,17 @@ def node_of(bus_id: str, nodes: dict[int, Any]) -> int:
     return [number for root, number in roots if root <= bus][-1]
 
 
-@lru_cache(maxsize=64)
-def _read(path: Path, _: int) -> Described:
-    """Returns the content of the file.
+def _read(rig: str) -> Described:
+    """Returns the content of the rig's file; do not change it."""
+    path = RIGS / f"{rig}.yml"
+    return _parsed(path, path.stat().st_mtime_ns)
 
-    The second argument is the file's mtime for the cache; do not change the result.
-    """
-    found: Described = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return found
+
+@lru_cache(maxsize=64)
+def _parsed(path: Path, _: int) -> Described:
+    """Returns the content of a file. The second argument is its mtime, for the cache."""
+    content: Described = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content
 
 
 def _gpu(position: str, given: Any, raw: Described, nodes: dict[int, Any], where: str) -> Described:

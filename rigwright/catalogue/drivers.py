@@ -38,6 +38,15 @@ class Branch(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     name: str = ""
 
+    def support(self, today: datetime.date) -> str:
+        """The kind of the branch, and until when it is supported. NVIDIA publishes no end of a new-feature branch, so
+        `eol` is a convention there."""
+        new = self.kind == "new feature"
+        if self.eol is None:
+            return f"{self.kind}, no published end of support" if new else self.kind
+        convention = " (a convention: NVIDIA published none)" if new else ""
+        return f"{self.kind}, support {'ended on' if self.eol < today else 'until'} {self.eol}{convention}"
+
 
 class Toolkit(Struct, frozen=True):
     """A CUDA toolkit: the driver released with it, and the architectures that it no longer supports."""

@@ -72,7 +72,8 @@ def _system(release: Mapping[str, Any], today: datetime.date) -> Iterator[End]:
 def _driver(version: str, models: Mapping[str, Model], today: datetime.date) -> Iterator[End]:
     branch = catalogue.branches().get(version.partition(".")[0])
     if branch and branch.eol:
-        words = f"{branch.kind} branch{_better(branch.name, models, today)}"
+        convention = "; NVIDIA published no date, this is a convention" if branch.kind == "new feature" else ""
+        words = f"{branch.kind} branch{convention}{_better(branch.name, models, today)}"
         yield _end("driver", f"driver {branch.name}", branch.eol, words, catalogue.driver_table().sources["eol"], today)
 
 

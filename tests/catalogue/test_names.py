@@ -56,7 +56,7 @@ def test_every_listed_word_is_an_exact_name(typed: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "title"),
     [
-        ("DGX-1", "dgx-1v: NVIDIA DGX-1V, eight Tesla V100 SXM2 16 GB"),
+        ("DGX-2", "dgx-2: NVIDIA DGX-2, sixteen Tesla V100 SXM3 32 GB"),
         ("rtx 4090", "NVIDIA GeForce RTX 4090"),
         ("rig-3090", "rig-3090: Threadripper 1920X, three GeForce RTX 3090"),
         ("530", "driver 530"),

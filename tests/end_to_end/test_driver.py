@@ -62,7 +62,8 @@ FLEET = {
     "t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms"),
     UPGRADED: Box("servbadge", "ubuntu2404", NO_CUDA | {"p2p_wheels": "none"}, "535.161.08",
                   "nvidia-headless-535-server"),
-    "t-kepler": Box("kaggle-box", version="470.256.02", package="nvidia-headless-470-server"),
+    "t-kepler": Box("kaggle-box", variables={"cuda": {"toolkit": "11.7"}}, version="470.256.02",
+                    package="nvidia-headless-470-server"),
     "t-switch": Box(
         "h100-sxm", "ubuntu2404", {"driver": {"branch": "580", "flavour": "open"}, "p2p_wheels": "none"},
         "580.178.04", "nvidia-headless-580-server-open", "Dual MIT/GPL",
@@ -246,6 +247,55 @@ def upgraded(tell: Teller) -> dict[str, Any]:
     return told
 
 
+KERNELS = r"""
+release=$(uname -r); series=$(echo "$release" | cut -d. -f1,2)
+above="${series%.*}.$((${series#*.} + 1))"
+mkdir -p /srv/kernels && cd /srv/kernels
+deb() {  # NAME VERSION DEPENDS
+  mkdir -p "$1/DEBIAN"
+  { printf 'Package: %s\nVersion: %s\nDepends: %s\nArchitecture: amd64\n' "$@"
+    printf 'Maintainer: nobody <nobody@example.org>\nDescription: a kernel without content\n'; } >"$1/DEBIAN/control"
+  dpkg-deb -b "$1" "$1_$2.deb" >/dev/null
+  { cat "$1/DEBIAN/control"; echo "Filename: ./$1_$2.deb"; echo "Size: $(stat -c %s "$1_$2.deb")"
+    echo "SHA256: $(sha256sum "$1_$2.deb" | cut -d' ' -f1)"; echo; } >>Packages
+}
+for new in "$series.999" "$above.0"; do
+  deb "linux-image-$new-$META" "$new-1" kmod
+  deb "linux-image-$META" "$new-1" "linux-image-$new-$META (= $new-1)"
+done
+apt-get -qq update
+apt-get -qq -y install "linux-image-$META" >/dev/null 2>&1
+echo "deb [trusted=yes] file:/srv/kernels ./" >/etc/apt/sources.list.d/kernels.list
+apt-get -qq update
+echo "$series.999-$META $above.0-$META"
+"""
+CEILING_FILE = "/etc/apt/preferences.d/rigwright-kernel"
+UPGRADE = """
+apt-get -q -y dist-upgrade >/dev/null 2>&1
+dpkg-query -W -f '${db:Status-Status} ${Package}\\n' 'linux-image-*' | sed -n 's/^installed linux-image-//p'
+"""
+
+
+def kernels(tell: Teller, branch: str) -> dict[str, Any]:
+    """Adds an archive with an update of the running kernel and a kernel of the next series, and follows it with the
+    distribution's metapackage. Upgrades with the ceiling, and then without.
+    """
+    name = tell.name
+    meta = "amd64" if "debian" in BOXES[name].distro else "generic"
+    told: dict[str, Any] = {
+        "names": root(name, f"META={meta}\n{KERNELS}").split(),
+        "ceiling": root(name, f"cat {CEILING_FILE}"),
+    }
+    told["plan"], told["verify"] = tell("plan", {"branch": branch}), tell("verify", {"branch": branch})
+    told["with it"] = root(name, UPGRADE).split()
+    told["second plan"] = tell("plan", {"branch": branch})
+    root(name, f"mv {CEILING_FILE} /root/")
+    told["free"] = tell("verify", {"branch": branch})
+    told["without"] = root(name, UPGRADE).split()
+    root(name, f"rm -r /srv/kernels /etc/apt/sources.list.d/kernels.list; mv /root/rigwright-kernel {CEILING_FILE}")
+    return told
+
+
 @contextmanager
 def booted(*names: str) -> Iterator[None]:
     """Boots these hosts of BOXES; removes them at the end."""
@@ -272,6 +322,16 @@ def all_hosts(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def upgraded_story(all_hosts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
     """Returns the result of the upgrades of a provisioned host."""
     return upgraded(Teller(UPGRADED, tmp_path_factory.mktemp("driver")))
+
+
+@pytest.fixture(scope="module", params=["t-debian", UPGRADED])
+def kernels_story(
+    request: pytest.FixtureRequest,
+    all_hosts: dict[str, Any],  # noqa: ARG001
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Any]:
+    """Returns the result of upgrades of the kernel, on Debian and on Ubuntu."""
+    return kernels(Teller(request.param, tmp_path_factory.mktemp("driver")), "535")
 
 
 @pytest.fixture(scope="module")
@@ -346,6 +406,26 @@ def test_real_upgrades_leave_the_driver_alone(upgraded_story: dict[str, Any]) ->
     assert "Inst libnvidia-compute-580-server" in told["no guard"]
     assert told["moved"]["packages"]["libnvidia-compute-580-server"].startswith("580.178.04")
     assert (told["moved"]["loaded"], "version mismatch" in told["moved"]["smi"]) == ("535.161.08", True)
+
+
+@pytest.mark.nightly
+def test_a_kernel_above_the_ceiling_is_withheld(kernels_story: dict[str, Any]) -> None:
+    """The module that is built for the running kernel sets the ceiling to its series. Its update comes with a real
+    dist-upgrade, the kernel of the next series only without the ceiling.
+    """
+    told, (update, too_new) = kernels_story, kernels_story["names"]
+    for when in ("plan", "second plan"):
+        (step,) = (one for one in told[when]["steps"] if one["name"] == "Kernels that the driver builds for")
+        assert f"withheld from upgrades: linux-image-{too_new}" in str(step["notes"])
+        assert step["status"] == "ok"
+    assert (update in told["with it"], too_new in told["with it"]) == (True, False)
+    found = {
+        when: [one for one in told[when]["findings"] if one["subject"] == "kernel ceiling"]
+        for when in ("verify", "free")
+    }
+    assert [one["seen"].startswith(f"withheld: linux-image-{too_new}") for one in found["verify"]] == [True]
+    assert [one["verdict"] for one in found["free"]] == ["fail"]
+    assert too_new in told["without"]
 
 
 @pytest.mark.nightly

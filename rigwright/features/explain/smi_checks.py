@@ -117,9 +117,8 @@ def of_versions(driver: str, cuda: str, today: datetime.date) -> Iterator[str]:
     """A sentence on the driver's release and one on the CUDA version, from the catalogue."""
     branch = catalogue.branches().get(driver.partition(".")[0])
     if branch:
-        ended = f", support {'ended on' if branch.eol < today else 'until'} {branch.eol}" if branch.eol else ""
         unknown = "" if driver in branch.versions else "; a release that the catalogue does not list"
-        yield f"driver {driver}: {branch.kind} branch{ended}{unknown} (invoke explain {branch.name})"
+        yield f"driver {driver}: {branch.support(today)}{unknown} (invoke explain {branch.name})"
     elif driver[:1].isdecimal():
         yield f"driver {driver}: the catalogue knows no such branch"
     if cuda[:1].isdecimal():

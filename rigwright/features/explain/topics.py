@@ -323,7 +323,6 @@ def _power(rig: Rig, models: dict[str, Model]) -> Iterator[Line]:
 
 def _branch(name: str, version: str, today: datetime.date) -> Explanation:
     branch = catalogue.branches()[name]
-    over = "" if branch.eol is None else f", support {'ended on' if branch.eol < today else 'until'} {branch.eol}"
     last = f"; the last for {', '.join(branch.last_for)}" if branch.last_for else ""
     known, published = branch.versions, catalogue.published_drivers().get(name, {})
     span = f"{known[0]} to {known[-1]}" if len(known) > 1 else known[0] if known else ""
@@ -331,7 +330,7 @@ def _branch(name: str, version: str, today: datetime.date) -> Explanation:
     if known and (last_published := published.get(known[-1])) and last_published.date:
         releases += f" of {last_published.date}"
     lines = [
-        Line("kind", f"{branch.kind}{over}"),
+        Line("kind", branch.support(today)),
         Line("drives", f"{', '.join(architectures(int(name)))}{last}"),
         Line("CUDA", f"speaks up to {branch.cuda}" if branch.cuda else "not known"),
         Line("releases", releases),
