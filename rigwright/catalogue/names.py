@@ -11,7 +11,7 @@ from msgspec import Struct
 from rigwright import catalogue
 from rigwright.catalogue import loader
 from rigwright.catalogue.devices import Device, bare_name
-from rigwright.catalogue.topics import topics
+from rigwright.catalogue.topics import plain, topics
 from rigwright.core.numbers import count
 
 
@@ -51,6 +51,18 @@ def others(text: str) -> tuple[Match, ...]:
         if words <= _words(key) or words <= _words(symptom.title)
     )
     return (*toolkits, *_topics(words), *symptoms)
+
+
+def topics_within(text: str) -> tuple[Match, ...]:
+    """The topics of whose names a text of two to eight words contains one: `bf16 on V100`."""
+    said = f" {plain(text)} "
+    if not 2 <= len(said.split()) <= 8:
+        return ()
+    return tuple(
+        Match(key, topic.title)
+        for key, topic in topics().items()
+        if any(f" {plain(name)} " in said for name in (key, *topic.names))
+    )
 
 
 def _can_name(words: frozenset[str]) -> bool:

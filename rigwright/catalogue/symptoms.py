@@ -56,7 +56,8 @@ class Symptom(Struct, frozen=True):
     """A problem with the messages that it causes: `patterns` find them in a text; `texts` are examples.
 
     `causes` are possible causes that the patterns do not tell apart; `cause` is then what is certain, and `fix` the
-    first step, which is right for each of them. `rank`: a `consequence` comes after the other symptoms of a text; a
+    first step, which is right for each of them. `only_with`: where it is set, a text shows the symptom only if one of
+    these patterns matches in it, too. `rank`: a `consequence` comes after the other symptoms of a text; a
     `wrapper` only reports that something else failed, and is left out where the text has another symptom. `short`: the
     title in a few words, `GPU lost`; "" where the title is used. After the name of a GPU it has no `GPU`: `SXM2-3:
     lost`.
@@ -71,14 +72,18 @@ class Symptom(Struct, frozen=True):
     fix: str
     source: str
     causes: tuple[Cause, ...] = ()
+    only_with: tuple[str, ...] = ()
     rank: Rank = "cause"
     short: str = ""
     key: str = ""
 
     def in_text(self, text: str, lower: str = "") -> bool:
-        """Whether a pattern matches a text. `lower` is the text in lower case, if the caller has it."""
+        """Whether a text shows the symptom. `lower` is the text in lower case, if the caller has it."""
         searched = searched_part(text)
-        return _any_in(self.patterns, searched, lower or searched.lower())
+        lower = lower or searched.lower()
+        return _any_in(self.patterns, searched, lower) and (
+            not self.only_with or _any_in(self.only_with, searched, lower)
+        )
 
     def causes_in(self, text: str) -> tuple[tuple[Cause, bool], ...]:
         """The possible causes, each with whether the text shows it; those that it shows come first."""
@@ -178,12 +183,16 @@ def _check(key: str, symptom: Symptom, row: YamlMapping) -> None:
     for name, values in (("patterns", symptom.patterns), ("texts", symptom.texts)):
         if not values:
             raise InputError(row.where(name), f"'{key}' has no {name}", f"{name}: one at least")
-    _check_patterns(symptom.patterns, row["patterns"])
-    for at, pattern in enumerate(symptom.patterns):
-        if len(literal(pattern)) < 3:
-            problem = f"{pattern!r} has no word that each match contains"
-            meant = "a pattern for each alternative, with three characters or more in a row that are no special ones"
-            raise InputError(row["patterns"].where(at), problem, meant)
+    for name in ("patterns", "only_with"):
+        if patterns := getattr(symptom, name):
+            _check_patterns(patterns, row[name])
+        for at, pattern in enumerate(patterns):
+            if len(literal(pattern)) < 3:
+                problem = f"{pattern!r} has no word that each match contains"
+                meant = (
+                    "a pattern for each alternative, with three characters or more in a row that are no special ones"
+                )
+                raise InputError(row[name].where(at), problem, meant)
     for at, cause in enumerate(symptom.causes):
         if cause.shown_by:
             _check_patterns(cause.shown_by, row["causes"][at]["shown_by"])

@@ -155,10 +155,11 @@ def units(facts: Facts) -> Iterator[Finding]:
 
 @check()
 def logged_errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Since the boot the kernel logged no errors of the main memory, no machine checks, and no access refused by the
-    IOMMU."""
+    """Since the boot the kernel logged no errors of the main memory, no machine checks, no PCIe errors that the
+    firmware recorded, and no access refused by the IOMMU."""
     lines = facts(kernel_log.kernel)
     errors, faults = kernel_log.hardware_errors(lines), kernel_log.iommu_faults(lines)
+    records = kernel_log.pcie_records(lines)
     for of_memory, corrected in ((True, False), (False, False), (True, True), (False, True)):
         alike = [error for error in errors if (error.of_memory, error.corrected) == (of_memory, corrected)]
         if alike:
@@ -174,5 +175,11 @@ def logged_errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Ite
         seen = f"{len(texts)} x refused by the IOMMU since boot: {texts[-1][:110]}"
         at, names = place(address, slots) if address else "IOMMU", {"BUS_ID": address} if address else {}
         yield of_symptom("iommu.page_fault", at, seen, "none", "host", verdict="warn", names=names)
-    if not errors and not faults:
-        yield Finding("kernel log", "pass", "no memory errors, machine checks or IOMMU faults since boot")
+    for record, times in Counter(records).items():
+        below = f"{record.bus_id[:5]}{record.bus_below or '?'}:"
+        at = next((address for address in slots or {} if address.startswith(below)), BusId(record.bus_id))
+        yield of_symptom(
+            "pcie.record", place(at, slots), f"{times} x {record.text}", "none", "host", verdict=record.level
+        )
+    if not errors and not faults and not records:
+        yield Finding("kernel log", "pass", "no memory errors, machine checks, PCIe records or IOMMU faults since boot")

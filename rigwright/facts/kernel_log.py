@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
@@ -113,6 +116,57 @@ def hardware_errors(lines: tuple[str, ...]) -> tuple[HardwareError, ...]:
             corrected = not host_text.integer(raw, 16) >> _UNCORRECTED_BIT & 1 if raw else word == "Corrected"
             errors.append(HardwareError(False, corrected, match[1] or "", line[match.start() :]))
     return tuple(errors)
+
+
+class PcieRecord(Struct, frozen=True):
+    """An error of a PCIe device that the firmware recorded (CPER): the bus id of the port or device, what it is (`root
+    port`), the severity (`fatal`), and the bus below a port ("41", "" for a device)."""
+
+    bus_id: str
+    port: str
+    severity: str
+    bus_below: str = ""
+
+    @property
+    def level(self) -> Literal["warn", "fail"]:
+        """Whether it is a warning, because the error was corrected, or a failure."""
+        return "warn" if self.severity == "corrected" else "fail"
+
+    @property
+    def text(self) -> str:
+        """The record in words: `fatal PCIe error of the root port 0000:40:01.1, above bus 41`."""
+        below = f", above bus {self.bus_below}" if self.bus_below else ""
+        return f"{self.severity} PCIe error of the {self.port or 'device'} {self.bus_id}{below}"
+
+
+_RECORD = lazy_re.compile(
+    r"\[Hardware Error\]:\s{1,8}(?:event severity: (?P<event>\w{1,20})|Error \d{1,4}, type: (?P<severity>\w{1,20})"
+    r"|section_type: (?P<section>\w{1,20})|port_type: \d{1,2}, (?P<port>[\w /-]{1,60})"
+    r"|device_id: (?P<device>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+    r"|secondary_bus: 0x(?P<bus>[0-9a-fA-F]{2})\b)"
+)
+
+
+def pcie_records(lines: tuple[str, ...]) -> tuple[PcieRecord, ...]:
+    """The PCIe errors in the firmware's records (BERT, GHES, ERST) that kernel log lines show, in order."""
+    records: list[PcieRecord] = []
+    section = severity = port = ""
+    for line in lines:
+        match = _RECORD.search(line) if "[Hardware Error]:" in line else None
+        if not match:
+            continue
+        name, value = match.lastgroup, match[match.lastgroup or 0]
+        if name in ("event", "severity"):
+            section, severity = "", value
+        elif name == "section":
+            section, port = value, ""
+        elif section == "PCIe" and name == "port":
+            port = value.strip()
+        elif section == "PCIe" and name == "device":
+            records.append(PcieRecord(bus_id(value), port, severity or "unknown"))
+        elif section == "PCIe" and name == "bus" and records and int(value, 16):
+            records[-1] = replace(records[-1], bus_below=value.lower())
+    return tuple(records)
 
 
 class IommuFault(Struct, frozen=True):

@@ -13,7 +13,7 @@ from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.facts import Fact
+from rigwright.facts import Fact, kernel_log
 
 LISTED = f"{STATE}/trial/panic-records"
 """The file on the host with the digests of the records from before a trial."""
@@ -68,6 +68,10 @@ _ERROR = lazy_re.compile(
 _PREFIX = lazy_re.compile(r"^<\d{1,3}>")
 _PRIVATE = lazy_re.compile(r"\baudit(?:\(|:)|\b(?:sudo|su|sshd|sshd-session|systemd-logind)\[")
 """Lines with names of people and their commands, which watch.sh leaves out of the journal's lines, too."""
+_DETAIL = lazy_re.compile(
+    r"\[Hardware Error\]:\s+(?:version|command|slot|class_code|vendor_id|bridge|aer_\w+|TLP Header)\b"
+)
+"""Lines of a record of the firmware that do not name a device."""
 _MOST_LINES, _LONGEST = 8, 300
 
 
@@ -101,12 +105,14 @@ def _last_lines(records: list[list[str]]) -> tuple[str, ...]:
         return ()
     # The first part is the end of the log, the last part its beginning.
     joined = [line for _, part in sorted(parts[max(parts)], key=lambda part: -part[0]) for line in part]
-    joined = [line for line in joined if line.strip() and not _PRIVATE.search(line)]
+    failed = next(iter(kernel_log.pcie_records(tuple(joined))), None)
+    joined = [line for line in joined if line.strip() and not _PRIVATE.search(line) and not _DETAIL.search(line)]
     lines = [one_line(_PREFIX.sub("", line))[:_LONGEST] for line in joined]
     for pattern in (_PANIC, _ERROR):
         end = next((number for number, line in enumerate(lines, 1) if pattern.search(line)), 0)
         if end:  # the first one: after "end Kernel panic" the line is there again
-            return tuple(lines[max(0, end - _MOST_LINES) : end])
+            last = f"{lines[end - 1]} ({failed.text})" if failed else lines[end - 1]
+            return (*lines[max(0, end - _MOST_LINES) : end - 1], last)
     return tuple(lines[-_MOST_LINES:])
 
 

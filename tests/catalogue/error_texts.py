@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,7 +14,8 @@ from msgspec import Struct
 from rigwright.core.errors import UsageError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import load
-from rigwright.features.explain.topics import Explanation, explain
+from rigwright.features.explain.answer import explain
+from rigwright.features.explain.topics import Explanation
 
 FILE = Path(__file__).with_name("error_texts.yml")
 
@@ -60,6 +62,7 @@ def answer(text: str) -> Answer:
         explanations = explain(text, datetime.date(2026, 11, 22))
     except UsageError:
         return Answer((), ())
+    explanations = tuple(each for each in explanations if each.lines[0].label != "read")  # without the summary
     return Answer(tuple(map(_key, explanations)), explanations)
 
 
@@ -86,7 +89,8 @@ def _key(explanation: Explanation) -> str:
     first = explanation.lines[0]
     if first.label == "symptom":
         return first.text.split()[0]
-    return explanation.title.lower().replace(" ", ".")
+    title = re.sub(r"^\d+\. | \(a consequence of \d+\)$", "", explanation.title)
+    return title.lower().replace(" ", ".")
 
 
 def table() -> str:

@@ -10,7 +10,8 @@ import pytest
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import runs
 from rigwright.catalogue.names import Match, architectures, devices_named, machines, others
-from rigwright.features.explain.topics import MOST_LISTED, explain
+from rigwright.features.explain.answer import explain
+from rigwright.features.explain.topics import MOST_LISTED
 
 TODAY = datetime.date(2026, 11, 22)
 

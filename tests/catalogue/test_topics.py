@@ -13,8 +13,8 @@ from rigwright import catalogue
 from rigwright.catalogue.topics import MOST_LINES, check_conflicts, topics
 from rigwright.core.errors import UsageError
 from rigwright.core.yaml_source import load, only_keys
+from rigwright.features.explain.answer import explain
 from rigwright.features.explain.table import show
-from rigwright.features.explain.topics import explain
 from tests.paths import CASES
 
 TODAY = datetime.date(2026, 11, 22)

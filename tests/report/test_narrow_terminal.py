@@ -23,7 +23,7 @@ from rigwright.facts.gpu.health import Card
 from rigwright.facts.nccl.document import Versions
 from rigwright.facts.nccl.p2p_test import CopyResult, Counts, Document, Grant, Pair, Row as Scaled, SendRecvResult
 from rigwright.features.accept import table as accept
-from rigwright.features.explain import table as explain, topics as explained
+from rigwright.features.explain import answer as explained, table as explain
 from rigwright.features.fleet_report.changes_table import over_time
 from rigwright.features.fleet_report.comparison import ComparisonResult
 from rigwright.features.power import table as power

@@ -12,9 +12,9 @@ from rigwright import catalogue
 from rigwright.cli.answer import answered
 from rigwright.cli.given_inventory import inventory_path
 from rigwright.core.errors import UsageError
+from rigwright.features.explain import answer
 from rigwright.features.explain.options import ExplainOptions
 from rigwright.features.explain.table import show
-from rigwright.features.explain.topics import explain as find
 
 
 @answered
@@ -23,15 +23,14 @@ def explain(options: ExplainOptions, console: Console) -> None:
     today = datetime.date.today()
     age = catalogue.stale(today)
     try:
+        inventory = inventory_path(options.inventory)
+        folder = (inventory if inventory.is_dir() else inventory.parent) / "rigs"
+        rigs = folder if folder.is_dir() else None
         if options.name == "-":
-            from rigwright.features.explain import pasted_table, pasted_text
-
             stdin = sys.stdin.buffer if sys.stdin else io.BytesIO()
-            explanations = pasted_table.explanations(pasted_text.read(stdin, today))
+            explanations = answer.explain_stream(stdin, today, rigs)
         else:
-            inventory = inventory_path(options.inventory)
-            rigs = (inventory if inventory.is_dir() else inventory.parent) / "rigs"
-            explanations = find(options.name, today, rigs if rigs.is_dir() else None)
+            explanations = answer.explain(options.name, today, rigs)
     except UsageError as error:
         error.fix = "; ".join(part for part in (error.fix, age) if part)
         raise

@@ -18,7 +18,7 @@ HELD_MIB = 1024
 """From this much used memory a GPU without a process is reported (assumed: the driver itself uses some hundred MiB)."""
 LOADED_STATES = ("P0", "P1", "P2", "P3")
 LOADED_PERCENT = 10
-"""From this utilization in one of LOADED_STATES a PCIe link must run at its full speed (assumed)."""
+"""From this utilization in one of LOADED_STATES a PCIe link must run at its full generation (assumed)."""
 _LOST = ("ERR!", "Unknown Error", "GPU is lost", "[GPU is lost]", "[Unknown Error]", "[GPU requires reset]")
 
 
@@ -100,13 +100,13 @@ def of_query(gpu: QueryGpu) -> Iterator[Finding]:
 
 
 def _link(gpu: QueryGpu) -> Iterator[Finding]:
-    """The PCIe link of a GPU under load; at idle a slower link is normal."""
+    """The PCIe link of a GPU. Its generation falls at idle, which is normal; the number of lanes does not change."""
     card, at = gpu.card, gpu.card.bus_id
+    if card.width and card.width_max and card.width < card.width_max:
+        seen = f"x{card.width} of x{card.width_max}"
+        yield of_symptom("pcie.narrow", at, seen, f"x{card.width_max}", "host")
     if card.state not in LOADED_STATES or (card.utilization_percent or 0) < LOADED_PERCENT:
         return
-    if card.width and card.width_max and card.width < card.width_max:
-        seen = f"x{card.width} of x{card.width_max} under load"
-        yield of_symptom("pcie.narrow", at, seen, f"x{card.width_max}", "host")
     most = gpu.values.get("pci/gpu_link_info/pcie_generation/max", "")
     if card.generation and most.isdecimal() and card.generation < int(most):
         seen = f"generation {card.generation} of {most} under load ({card.state})"

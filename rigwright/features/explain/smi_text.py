@@ -156,6 +156,10 @@ _TAGS = {
     "temperature/gpu_slowdown_t_limit_temp": "temperature/gpu_temp_slow_tlimit_threshold",
     "temperature/memory_current_temp": "temperature/memory_temp",
     "temperature/memory_max_operating_temp": "temperature/gpu_temp_max_mem_threshold",
+    "clocks/graphics": "clocks/graphics_clock",
+    "clocks/memory": "clocks/mem_clock",
+    "max_clocks/graphics": "max_clocks/graphics_clock",
+    "max_clocks/memory": "max_clocks/mem_clock",
     "retired_pages/single_bit_ecc": "retired_pages/multiple_single_bit_retirement/retired_count",
     "retired_pages/double_bit_ecc": "retired_pages/double_bit_retirement/retired_count",
     "retired_pages/pending": "retired_pages/pending_retirement",
@@ -218,6 +222,8 @@ class QueryReader:
                 self.cuda = version[2]
             else:
                 self.driver = version[2]
+        elif ":" not in body:
+            self.is_open = False
         return None
 
     def _begin(self, number: int, at: str, indent: int) -> None:

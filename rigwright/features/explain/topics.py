@@ -12,16 +12,15 @@ from msgspec import Struct
 from rigwright import catalogue
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.advisories import floor
-from rigwright.catalogue.consequences import follows
 from rigwright.catalogue.devices import Device, bare_name
-from rigwright.catalogue.names import Match, architectures, devices_named, gpus_named, machines, others
+from rigwright.catalogue.names import Match, architectures, devices_named, gpus_named, machines, others, topics_within
 from rigwright.catalogue.releases import PublishedRelease
 from rigwright.catalogue.summary import VERBS, choices
 from rigwright.catalogue.symptoms import Cause
 from rigwright.catalogue.topics import Topic, topic_of, topics
 from rigwright.core.desired import Driver
 from rigwright.core.errors import UsageError
-from rigwright.core.numbers import numbers
+from rigwright.core.numbers import count, numbers
 from rigwright.core.yaml_source import did_you_mean
 
 
@@ -40,36 +39,30 @@ class Explanation(Struct, frozen=True):
     lines: tuple[Line, ...]
 
 
-def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[Explanation, ...]:
-    """Explains a GPU, rig, driver branch or release, CUDA toolkit, PCI id, topic, symptom, Xid, or error message.
-
-    An exact name wins over a name that contains the text. Several entries whose names contain it are listed. `rigs`:
-    the folder of the user's own rigs. Raises UsageError with the most similar names and texts if nothing matches.
-    """
-    name = text.strip()
-    if len(name) > LONGEST_NAME:
-        if errors := tuple(_in_text(name)):
-            return errors
-        raise _unknown(name[:LONGEST_NAME])
-    if named := tuple(_named(name, today, rigs)):
-        return named
+def named(name: str, today: datetime.date, rigs: Path | None) -> tuple[Explanation, ...]:
+    """The entries with a name: GPUs, rigs, driver branches and releases, CUDA toolkits, PCI ids, topics, symptoms and
+    Xids; or the machines and GPUs whose names contain it, which are listed if there are several. `rigs`: the folder of
+    the user's own rigs."""
+    if entries := tuple(_named(name, today, rigs)):
+        return entries
     if topic := topic_of(name):
         return (_topic(topic),)
     if devices := devices_named(name):
         return (_devices(devices),)
-    similar = machines(name, rigs)
-    if not similar and (errors := tuple(_in_text(name))):
-        return errors
-    similar = similar or others(name)
-    if len(similar) == 1 and similar[0].word.casefold() != name.casefold():
-        return explain(similar[0].word, today, rigs)
-    if similar:
-        return (_listed(name, similar),)
-    raise _unknown(name)
+    return _similar(name, machines(name, rigs), today, rigs)
 
 
-LONGEST_NAME = 400
-"""A text with more characters is the output of a program, and no name or topic."""
+def containing(name: str, today: datetime.date, rigs: Path | None) -> tuple[Explanation, ...]:
+    """The other entries whose names contain a name, or, for several words, those whose names it contains."""
+    return _similar(name, others(name), today, rigs) or _similar(name, topics_within(name), today, rigs)
+
+
+def _similar(name: str, matches: tuple[Match, ...], today: datetime.date, rigs: Path | None) -> tuple[Explanation, ...]:
+    if len(matches) == 1 and matches[0].word.casefold() != name.casefold():
+        return named(matches[0].word, today, rigs)
+    return (_listed(name, matches),) if matches else ()
+
+
 MOST_LISTED = 24
 
 
@@ -126,17 +119,22 @@ def _named(name: str, today: datetime.date, rigs: Path | None) -> Iterator[Expla
     elif device_id and device_id[1] in catalogue.all_devices() and plain.startswith("10de:"):
         yield _devices((catalogue.all_devices()[device_id[1]],))
     elif len(plain) < 50 and re.search(r"[a-z]", plain):
+        if xid := re.fullmatch(r"xids?[ :#]*(\d{1,3})", plain):
+            yield _xid(int(xid[1]))
+            yield from map(_symptom, catalogue.symptoms_in(plain))
         if re.fullmatch(r"[a-z0-9]+\.[a-z0-9_]+", plain) and plain in catalogue.all_symptoms():
             yield _symptom(catalogue.all_symptoms()[plain])
         yield from (_model(catalogue.model(key)) for key in gpus_named(plain))
 
 
-def _unknown(name: str) -> UsageError:
+def unknown(name: str, lines: int = 1) -> UsageError:
+    """The error for a name or a text of which nothing is known, with the most similar names and texts."""
     releases = (*catalogue.branches(), *catalogue.toolkits())
     names = (*catalogue.gpu_keys(), *catalogue.all_rigs(), *releases, *topics(), *catalogue.all_symptoms())
     family = [entry for entry in names if bare_name(name) and bare_name(entry).startswith(bare_name(name))]
     alike = [entry for entry in names if re.findall(r"\d+", entry) == re.findall(r"\d+", name)]
     hint = f"; is it one of {', '.join(family)}?" if family else did_you_mean(name.lower(), alike)
+    size = f" ({count(lines, 'line')})" if lines > 1 else ""
     near = "; ".join(f"'{entry.texts[0].splitlines()[0][:70]}' ({entry.key})" for entry in catalogue.nearest(name))
     fix = "a log's line as the program printed it, in quotes"
     if near and len(name.split()) > 2:
@@ -147,32 +145,15 @@ def _unknown(name: str) -> UsageError:
         "a GPU (rtx-3090), a rig (servbadge), a driver (535), CUDA 12.2, a PCI id (10de:1db1), a topic (iommu),"
         " 'Xid 79', or an error's own text"
     )
-    return UsageError("explain", f"nothing is known of '{' '.join(name.split())[:100]}'{hint}", expected, fix)
+    return UsageError("explain", f"nothing is known of '{' '.join(name.split())[:100]}'{size}{hint}", expected, fix)
 
 
-def _in_text(text: str) -> Iterator[Explanation]:
-    """The Xids and symptoms in a text: errors of the GPU, symptoms, then Xids of programs, which are often a
-    consequence. An Xid that may be a consequence of another Xid of the text comes after it.
-    """
-    xids = catalogue.xids_in(text)
-    codes = sorted(
-        xids, key=lambda code: any(follows(f"Xid {code}", f"Xid {other}") for other in xids if other != code)
-    )
-    programs = [code for code in codes if code in catalogue.xids() and catalogue.xids()[code].application]
-    yield from (_xid(code) for code in codes if code not in programs)
-    yield from (_symptom(symptom, text) for symptom in catalogue.symptoms_in(text))
-    yield from map(_xid, programs)
-
-
-def _symptom(symptom: catalogue.Symptom, text: str = "") -> Explanation:
-    """A symptom; the possible causes that the text shows come first."""
+def _symptom(symptom: catalogue.Symptom) -> Explanation:
     level = "nothing is wrong" if symptom.level == "info" else symptom.level
-    failures = catalogue.init_failures_in(text) if symptom.key.startswith("gpu.init_") else ()
     lines = [
         Line("symptom", f"{symptom.key} ({symptom.kind}, {level})"),
         Line("says", symptom.texts[0].splitlines()[0]),
-        *(Line("code", failure, catalogue.init_failure_source()) for failure in failures),
-        *cause_lines(symptom.cause, symptom.fix, symptom.causes_in(text)),
+        *cause_lines(symptom.cause, symptom.fix, tuple((cause, False) for cause in symptom.causes)),
     ]
     return Explanation(symptom.title, (*lines, Line("source", symptom.source)))
 

@@ -6,7 +6,6 @@ All of them read the document of a stress in the same run (`invoke stress`); pro
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from statistics import median
 
@@ -18,8 +17,8 @@ from rigwright.checks import AGAIN, Finding, Verdict, check, of_symptom, of_text
 from rigwright.checks.health import xid_finding
 from rigwright.checks.own_past import SAME_CLOCK, SLOWER, SLOWER_LINK, SLOWER_MEMORY, Difference
 from rigwright.checks.p2p import hang
+from rigwright.checks.supplies import FAILED, unit_of
 from rigwright.checks.temperatures import COOL_CORE_C, HOTTER_C, HOTTER_IN_STRESS_C, NEAR_MEMORY_LIMIT_C
-from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
@@ -54,8 +53,6 @@ FALLEN_V = 0.2
 """A rail lower by so much than in an earlier stress gets worse (assumed: controllers read in steps of 0.06 V)."""
 SAME_LOAD = 0.05
 """An earlier stress that drew less power by up to this share drew as much (assumed)."""
-_FAILED = lazy_re.compile(r"lost|fail|error|absent|out of range|config", re.IGNORECASE)
-"""Words of ipmitool for a supply that does not deliver, of the sensor type power supply (IPMI 2.0, table 42-3)."""
 
 
 # --- supplies
@@ -67,11 +64,11 @@ def supplied(facts: Facts, *, figures_before: dict[str, tuple[Dated, ...]] | Non
     failure, and parallel supplies share the load. Read from the management controller, or from the kernel's sensors."""
     document = facts(stress.measured)
     supplies = document.supplies
-    failed = {name: words for name, words in supplies.words.items() if _FAILED.search(words)}
+    failed = {name: words for name, words in supplies.words.items() if FAILED.search(words)}
     wanted = "presence, and no failure"
     findings = [of_symptom("power.supply_lost", name, words, wanted, "host") for name, words in failed.items()]
-    failed_units = [name.split()[:1] for name in failed]
-    watts = {name: value for name, value in supplies.watts.items() if name.split()[:1] not in failed_units}
+    failed_units = set(map(unit_of, failed))
+    watts = {name: value for name, value in supplies.watts.items() if unit_of(name) not in failed_units}
     for name, value in watts.items():
         others = [other for key, other in watts.items() if key != name]
         if others and median(others) >= LOADED_W and value < LEAST_SHARE * median(others):

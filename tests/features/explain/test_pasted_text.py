@@ -34,7 +34,7 @@ def _read(text: str | bytes) -> PastedText:
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(FILES.glob("*.yml"))])
 def test_pasted(path: Path) -> None:
     case = load(path)
-    only_keys(case, ("text", "parts", "problems", "notes"), "key of a case")
+    only_keys(case, ("text", "parts", "problems", "notes", "title", "unread", "errors"), "key of a case")
     text = _read(case["text"])
     assert list(text.parts) == case["parts"]
     for problem, row in zip(text.problems, case["problems"], strict=True):
@@ -42,9 +42,13 @@ def test_pasted(path: Path) -> None:
         assert row["seen"] in problem.seen
         assert problem.level == row.get("level", "fail")
         assert problem.fix
+    notes = (*text.notes, *(f"{normal.seen}: {normal.title}" for normal in text.normal))
     for words in case["notes"]:
-        assert any(words in note for note in text.notes), f"the notes are {text.notes}"
-    assert case["notes"] or not text.notes
+        assert any(words in note for note in notes), f"the notes are {notes}"
+    assert case["notes"] or not notes
+    assert (text.unread_count, len(text.errors)) == (case.get("unread", 0), case.get("errors", 0))
+    if "title" in case:
+        assert table.explanations(text)[0].title == case["title"]
 
 
 @pytest.mark.parametrize("key", list(catalogue.all_symptoms()))
@@ -53,7 +57,8 @@ def test_every_symptom_is_found_in_a_log(key: str) -> None:
     for example in symptom.texts:
         text = _read(f"Linux version 6.8.0-71-generic\n{example}\nusb 1-3: new high-speed USB device number 4\n")
         known = {problem.key for problem in text.problems}
-        assert key in known or (symptom.level == "info" and text.notes) or example.lstrip().startswith("|"), example
+        known |= {normal.key for normal in text.normal}
+        assert key in known or example.lstrip().startswith("|"), example
 
 
 def test_the_answer_as_text() -> None:
@@ -63,18 +68,32 @@ def test_the_answer_as_text() -> None:
     assert summary.lines[0].text == "2 lines: a kernel log"
     assert first.title == "1. The GPU has fallen off the bus"
     assert second.title == "2. A collective of NCCL never finished (a consequence of 1)"
-    assert [line.label for line in first.lines][:3] == ["symptom", "seen", "cause"]
+    assert [line.label for line in first.lines][:4] == ["symptom", "seen", "code", "cause"]
     assert first.lines[-1].label == "source"
-    codes = table.explanations(_read("NVRM: GPU 0000:06:00.0: RmInitAdapter failed! (0x24:0x72:1603)\n"))[1]
+    codes = table.explanations(_read("NVRM: GPU 0000:06:00.0: RmInitAdapter failed! (0x24:0x72:1603)\n"))[0]
     assert "NV_ERR_MEMORY_ERROR" in " ".join(line.text for line in codes.lines if line.label == "code")
 
 
-def test_a_healthy_text_and_an_unknown_one_are_told_apart() -> None:
-    healthy = table.explanations(_read("NCCL version 2.21.5\n"))[0]
-    assert healthy.title == "Nothing is wrong in it that the catalogue knows"
-    unknown = table.explanations(_read("Dear all\n"))[0]
-    assert unknown.title == "Nothing in it that the catalogue knows"
-    assert "nvidia-smi -q, dmesg, NCCL log" in unknown.lines[0].text
+HEALTHY = "NCCL version 2.21.5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "labels"),
+    [
+        (HEALTHY, "Nothing is wrong in it that the catalogue knows", ["read"]),
+        (f"{HEALTHY}Dear all\n", "Unknown: no fault that the catalogue knows, and 1 line not understood", ["not read"]),
+        (
+            f"{HEALTHY}[   9.100000] widget 0000:03:00.0: probe failed with error -5\n",
+            "Unknown: no fault that the catalogue knows, and 1 line with an unknown error",
+            ["unknown"],
+        ),
+        (f"{HEALTHY}{OFF_BUS}\nDear all\n", "1 problem", ["not read"]),
+    ],
+)
+def test_nothing_is_wrong_only_with_a_text_that_was_understood_whole(text: str, title: str, labels: list[str]) -> None:
+    summary = table.explanations(_read(text))[0]
+    assert summary.title == title
+    assert [line.label for line in summary.lines if line.label != "note"][-1:] == labels
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,9 @@ def machine_watts(psu):
     says total, system or consumption.
     """
     watts = {name[:-2]: value for name, value in psu.items() if name.endswith(" W") and not isinstance(value, str)}
-    inputs = [name for name in watts if re.match(r"(?i)ps|power supply", name) and "out" not in name.lower()]
+    inputs = [
+        name for name in watts if re.match(r"(?i)ps|power supply|supply 10\.", name) and "out" not in name.lower()
+    ]
     totals = [value for name, value in watts.items() if re.search(r"(?i)total|system|consumption", name)]
     power_w = sum(watts[name] for name in inputs) or max(totals, default=0)
     return round(power_w, 1) if 0 < power_w < 50000 else None

@@ -265,7 +265,9 @@ def number(word):
 def of_ipmi(csv):
     """The readings in the output of `ipmitool -c sdr elist`.
 
-    A line is NAME,VALUE,UNIT,STATE,... of a sensor with a number, otherwise NAME,ID,STATE,ENTITY,WORDS.
+    A line is NAME,VALUE,UNIT,STATE,ENTITY,... of a sensor with a number, otherwise NAME,ID,STATE,ENTITY,WORDS. The
+    entities 10.N are the power supplies. Where several have sensors of one name (Dell: Status), the entity is part of
+    the name.
     """
     read = {"rails": {}, "fans": {}, "psu": {}, "temps": {}}
     for line in csv.splitlines():
@@ -273,12 +275,16 @@ def of_ipmi(csv):
         if len(words) < 3:
             continue
         name, value, unit = words[0][:LONGEST_NAME], number(words[1]), words[2]
+        entity = "".join(words[3:4] if value is None else words[4:5])
+        of_supply = name
+        if re.match(r"10\.\d", entity) and not re.match(r"(?i)psu?[ _]?\d|power supply ?\d", name):
+            of_supply = ("Supply %s %s" % (entity, name))[:LONGEST_NAME]
         if value is not None and unit in GROUPS:
             put(read[GROUPS[unit]], name, value)
         elif value is not None and unit in ("Watts", "Amps"):
-            put(read["psu"], "%s %s" % (name, unit[0]), value)
-        elif re.match(r"(?i)ps|power supply", name) and len(words) > 4:
-            put(read["psu"], name, ",".join(words[4:])[:80])
+            put(read["psu"], "%s %s" % (of_supply, unit[0]), value)
+        elif re.match(r"(?i)ps|power suppl|supply 10\.", of_supply) and len(words) > 4:
+            put(read["psu"], of_supply, ",".join(words[4:])[:80])
     return with_rail(read)
 
 

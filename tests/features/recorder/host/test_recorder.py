@@ -255,6 +255,21 @@ def test_readings_are_bounded(program: Any) -> None:
     assert read["12V"] is None
 
 
+def test_the_entity_tells_supplies_with_sensors_of_one_name_apart(program: Any) -> None:
+    dell = "Input Power,110,Watts,ok,10.1\nInput Power,0,Watts,ok,10.2\n12V,12.1,Volts,ok,10.1\n"
+    dell += "Status,62h,ok,10.1,Presence detected\nStatus,63h,ok,10.2,Presence detected,Power Supply AC lost\n"
+    read = program.of_ipmi(f"{dell}Power Supply 1,240,Watts,ok,10.3\nPS2 Status,62h,ok,10.4,Presence detected\n")
+    assert read["psu"] == {
+        "Supply 10.1 Input Power W": 110,
+        "Supply 10.2 Input Power W": 0,
+        "Supply 10.1 Status": "Presence detected",
+        "Supply 10.2 Status": "Presence detected,Power Supply AC lost",
+        "Power Supply 1 W": 240,
+        "PS2 Status": "Presence detected",
+    }
+    assert read["rails"] == {"12V": 12.1}, "ipmitool sensor reading takes this name"
+
+
 def test_names_of_12_v_rails(program: Any) -> None:
     names = ("12V", "P12V", "+12 V", "PSU1 12Vout", "3.3V", "1.12V", "112V")
     assert [name for name in names if program.is_12_v(name)] == ["12V", "P12V", "+12 V", "PSU1 12Vout"]
