@@ -535,7 +535,6 @@ def test_a_list_whose_reader_ends_is_no_error() -> None:
             "fix:      power limits and clocks stand in the inventory: limits: {power_limit_w: 200}; all flags",
         ),
         (["explain", "Xid", "79"], "a text of several words stands in quotes: invoke explain 'Xid 79'"),
-        (["explain"], "a text of several words stands in quotes: invoke explain 'Xid 79'"),
         (["verify", "--hots", "a"], "fix:      invoke verify --host a; all flags: invoke verify --help\n"),
         (["verify", "--hots=a"], "fix:      invoke verify --host=a; all flags: invoke verify --help\n"),
         (["--host", "a", "verify"], "flags stand after the command: invoke verify --host a"),
@@ -567,7 +566,7 @@ def test_a_command_line_that_invoke_cannot_read(words: list[str], told: str) -> 
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["explain", "history.show", "history.diff"])
+@pytest.mark.parametrize("command", ["history.show", "history.diff"])
 def test_help_of_a_command_with_a_positional_argument(command: str) -> None:
     done = _invoke(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")

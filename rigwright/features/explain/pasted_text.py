@@ -31,6 +31,7 @@ from rigwright.features.explain.line_kinds import ERROR, KINDS, NO_ERROR, SILENT
 from rigwright.features.explain.log_search import Hit, LogSearch
 from rigwright.features.explain.lshw_text import LshwReader
 from rigwright.features.explain.lspci_text import LspciReader
+from rigwright.features.explain.module_builds import ModuleBuilds
 from rigwright.features.explain.peer_bandwidth_text import PeerBandwidthReader
 from rigwright.features.explain.smi_text import QueryGpu, QueryReader, Table, TableReader
 from rigwright.features.explain.topology_text import TopologyReader
@@ -148,6 +149,8 @@ def _insist_on_text(block: bytes) -> None:
         raise UsageError("explain", "stdin is no text: most of its bytes are binary", "a log in UTF-8", fix)
 
 
+_OF_KERNEL = ("dkms.kernel_too_new", "dkms.gpl_symbol", "dkms.objtool_error", "dkms.build_failed")
+"""Symptoms of a module that does not build for a kernel."""
 _VARIABLE = lazy_re.compile(r"\d+[.:]\d[\d.:]*|(?:0x)?[0-9a-fA-F]{4,}")
 _GPU_AT = lazy_re.compile(
     r"(?:\bnvidia|NVRM: GPU(?: at PCI)?|Xid \(PCI)[ :]+[0-9a-fA-F]{4,8}:([0-9a-fA-F]{2}):[0-9a-fA-F]{2}"
@@ -182,6 +185,7 @@ class _Reading:
             TopologyReader(), PeerBandwidthReader(), LspciReader(), LshwReader(), IpmiReader(),
         )  # fmt: skip
         self._tracebacks = _Tracebacks()
+        self._module_builds = ModuleBuilds()
         self._batch: list[tuple[int, str]] = []
         self._shapes: Counter[str] = Counter()
         self._kinds: dict[str, None] = {}
@@ -242,6 +246,8 @@ class _Reading:
             if len(self._unread) < _MOST_LINES:
                 self._unread.setdefault(shape, (number, line))
             self._unread_counts[shape if shape in self._unread else ""] += 1
+        if "nvidia" in line or "linux" in line or "kernel " in line or "Linux" in line:
+            self._module_builds.feed(line)
         if "[Hardware Error]:" in line and len(self._records) < _MOST_LINES:
             self._records.append((number, line))
         if ("NVRM" in line or "nvidia " in line) and (gpu := _GPU_AT.search(line)):
@@ -337,7 +343,9 @@ class _Reading:
     def _of_symptom(self, symptom: catalogue.Symptom, hit: Hit) -> Problem:
         times = next((xid.count for xid in self._search.xids.values() if xid.line == hit.line), 1)
         causes = sorted(((cause, cause in self._search.causes) for cause in symptom.causes), key=lambda row: not row[1])
-        known = catalogue.xids()
+        fix, known = symptom.fix, catalogue.xids()
+        if symptom.key in _OF_KERNEL and (advice := self._module_builds.advice()):
+            fix = f"{advice}; {fix}"
         codes = [
             (f"Xid {code}, {known[code].name}: {known[code].meaning} {_steps(known[code])}", catalogue.xid_source())
             for code in catalogue.xids_in(hit.text)
@@ -347,7 +355,7 @@ class _Reading:
             codes += [(text, catalogue.init_failure_source()) for text in catalogue.init_failures_in(hit.text)]
         return Problem(
             symptom.key, symptom.title, symptom.level, hit.line, _quoted(hit.line, hit.text, times),
-            symptom.cause, symptom.fix, symptom.source, codes=tuple(codes), causes=tuple(causes),
+            symptom.cause, fix, symptom.source, codes=tuple(codes), causes=tuple(causes),
         )  # fmt: skip
 
     def _from_findings(self, *verdicts: str) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from rigwright import catalogue
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.advisories import floor
 from rigwright.catalogue.devices import Device, bare_name
+from rigwright.catalogue.kernels import newest_kernel
 from rigwright.catalogue.names import Match, architectures, devices_named, gpus_named, machines, others, topics_within
 from rigwright.catalogue.releases import PublishedRelease
 from rigwright.catalogue.summary import VERBS, choices
@@ -210,6 +211,7 @@ def _model(model: Model) -> Explanation:
     lines = (
         ("PCI ids", " ".join(f"10de:{device_id}" for device_id in model.pci_ids), "pci_ids"),
         ("chip", chip, "compute_capability"),
+        *_tflops(model),
         ("memory", f"{model.memory_mib} MiB, {model.memory_bandwidth_gb_s or 0:g} GB/s", "memory_bandwidth_gb_s"),
         ("driver", branches, "last_branch"),
         ("CUDA", _toolkits(model), "last_cuda"),
@@ -221,6 +223,26 @@ def _model(model: Model) -> Explanation:
         *((("MIG", f"{', '.join(model.mig)} (inventory: mig)", "mig"),) if model.mig else ()),
     )
     return Explanation(model.name, tuple(_line(model, *line) for line in lines))
+
+
+def _tflops(model: Model) -> Iterator[tuple[str, str, str]]:
+    """The TFLOPS by number format, then what is assumed of the formats of tensor cores that gpus/ does not list."""
+    speed = model.tflops
+    if speed is None:
+        return
+    rates = {"FP64": speed.fp64, "FP32": speed.fp32, "TF32": speed.tf32, "FP16": speed.fp16}
+    known = ", ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate)
+    none = " and ".join(name for name, rate in rates.items() if not rate)
+    cores = " with tensor cores" if model.tensor_cores else ""
+    yield "TFLOPS", f"{known}{cores}{f', no {none} with FP32 sums' if none else ''}; at {speed.at_mhz:g} MHz", "tflops"
+    capability = numbers(model.compute_capability)
+    if capability < (7, 5) or not model.tensor_cores or not speed.fp16:
+        yield "", "no tensor cores for FP8 and INT8", "compute_capability"
+        return
+    assumed = [f"FP8 {2 * speed.fp16:g}" if capability >= (8, 9) else "no FP8"]
+    if capability != (10, 3):
+        assumed.append(f"INT8 {(4 if 'GeForce' in model.name else 2) * speed.fp16:g} TOPS")
+    yield "", f"assumed from FP16 and the architecture: {', '.join(assumed)}", "compute_capability"
 
 
 def _draft(*models: Model) -> Explanation:
@@ -305,6 +327,7 @@ def _power(rig: Rig, models: dict[str, Model]) -> Iterator[Line]:
 def _branch(name: str, version: str, today: datetime.date) -> Explanation:
     branch = catalogue.branches()[name]
     last = f"; the last for {', '.join(branch.last_for)}" if branch.last_for else ""
+    last_kernel = newest_kernel(branch.versions)
     known, published = branch.versions, catalogue.published_drivers().get(name, {})
     span = f"{known[0]} to {known[-1]}" if len(known) > 1 else known[0] if known else ""
     releases = f"{len(known)} known, {span}" if known else "none known"
@@ -315,6 +338,7 @@ def _branch(name: str, version: str, today: datetime.date) -> Explanation:
         Line("drives", f"{', '.join(architectures(int(name)))}{last}"),
         Line("CUDA", f"speaks up to {branch.cuda}" if branch.cuda else "not known"),
         Line("releases", releases),
+        *([Line("kernel", f"its module builds up to kernel {last_kernel}")] if last_kernel else []),
         *_security(version or name),
         *(Line("note", note) for note in branch.notes),
         Line("source", catalogue.driver_table().sources["eol"]),

@@ -64,6 +64,12 @@ def test_every_xid_is_explained(code: int) -> None:
         ("H100 PCIe", ["Hopper", "MIG", "1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb"]),
         ("Tesla V100-SXM2-16GB", ["branches 384 to 580", "proprietary module", "P0, 40 W is normal", "6 NVLinks"]),
         ("10de:1db1", ["Tesla V100-SXM2-16GB"]),
+        ("v100-sxm2-16gb", ["TFLOPS: FP64 7.8, FP32 15.7, FP16 125 with tensor cores", "no tensor cores for FP8 and INT8"]),
+        ("rtx-4090", ["FP32 82.58, TF32 82.6, FP16 165.2", "assumed from FP16 and the architecture: FP8 330.4, INT8 660.8"]),
+        ("a100-sxm4-40gb", ["no FP8, INT8 62"]),
+        ("p100-sxm2", ["no TF32 and FP16 with FP32 sums", "no tensor cores for FP8 and INT8"]),
+        ("bf16 on V100", ["bf16", "volta"]),
+        ("550", ["kernel: its module builds up to kernel 6.14"]),
         ("1db1", ["Tesla V100-SXM2-16GB"]),
         ("10de:2c02", ["NVIDIA GeForce RTX 5080", "Blackwell, compute capability 12.0", "open module"]),
         ("10de:2c02", ["unknown: no file describes it"]),
@@ -165,13 +171,14 @@ def _invoke(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     ("typed", "stdin", "code", "words"),
     [
         ("Xid 79", "", 0, "FALLEN_OFF_THE_BUS"),
+        ("", "", 0, "GPUs: invoke explain v100-sxm2-16gb"),
         ("-", LOG, 0, "driver.mismatch"),
         ("-", "", 1, "stdin is empty"),
         ("servbagde", "", 1, "did you mean 'servbadge'"),
     ],
 )
 def test_on_the_command_line(typed: str, stdin: str, code: int, words: str) -> None:
-    done = _invoke("explain", typed, stdin=stdin)
+    done = _invoke("explain", *([typed] if typed else []), stdin=stdin)
     assert done.returncode == code
     assert words in (done.stderr if code else done.stdout)
 
