@@ -23,10 +23,11 @@ KINDS = (
     ("a system log", lazy_re.compile(
         rf"^(?:{_MONTH} [ \d]\d [\d:]{{8}}|{_ISO}[\d:]{{8}}\S*) \S{{1,80}} [\w@./():-]{{1,80}}(?:\[\d+\])?: ")),
     ("messages of apt and dpkg", lazy_re.compile(
-        r"^(?:E|W|N|Err|Get|Hit|Ign|Preparing|Unpacking|Setting up|Selecting|Processing triggers|Fetched|dpkg|Reading"
-        r"|Building|After this|Need to get|Do you want|Errors were|The following|Some packages|\d+ upgraded|Start-Date"
-        r"|Commandline|Upgrade|Install|Remove|Purge|End-Date|update-initramfs)\b[: ]|^.{1,60} : (?:Pre)?Depends: "
-        r"|^ +Depends: ")),
+        r"^(?:E|W|N|dpkg|Start-Date|Commandline|Upgrade|Install|Remove|Purge|End-Date|update-initramfs): "
+        r"|^(?:Err|Get|Hit|Ign):\d|^(?:Preparing to unpack|Unpacking|Setting up|Selecting previously|Fetched"
+        r"|Processing triggers|Reading (?:package|state)|Building dependency|After this op|Need to get|Do you want"
+        r"|Errors were encountered|The following (?:\w+ )?packages|Some packages could|\d+ upgraded)\b"
+        r"|^.{1,60} : (?:Pre)?Depends: |^ +Depends: ")),
     ("messages of a build", lazy_re.compile(
         r"^make(?:\[\d+\])?: |^ {2}(?:CC|LD|AR|MODPOST|CONFTEST)\b|\.[cho]:\d+:(?:\d+:)? |^\S+\.o: |^ +\d* \| "
         r"|dkms|DKMS")),
@@ -49,6 +50,7 @@ ERROR = lazy_re.compile(
 )
 """Words of a line that is an error, whether the catalogue knows it or not."""
 NO_ERROR = lazy_re.compile(
-    r"\[Hardware Error\]: |BERT: Error records|^Panic#|\b(?:0|no|without) (?:errors?|fail)|errors?: +0\b", re.IGNORECASE
+    r"\[Hardware Error\]: |BERT: Error records|^Panic#|^make|\b(?:0|no|without) (?:errors?|fail)|errors?: +0\b",
+    re.IGNORECASE,
 )
 """Lines that are no error in spite of such words, and those of a record of the hardware, which symptoms explain."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 from rigwright import catalogue
 from rigwright.catalogue.kernels import builds, first_builders, newest_kernel
 from rigwright.core import lazy_re
@@ -24,8 +26,9 @@ class ModuleBuilds:
         if not self._kernel and (kernel := _KERNEL.search(line)):
             self._kernel = kernel[1]
 
-    def advice(self) -> str:
-        """What builds in place of the release; "" if the text does not name one that is known."""
+    def advice(self, today: datetime.date) -> str:
+        """What builds in place of the release, of branches that still get releases today; "" if the text does not name
+        a release that is known."""
         name = self._driver.partition(".")[0]
         branch = catalogue.branches().get(name)
         if branch is None or not branch.builds_to_kernel:
@@ -37,7 +40,8 @@ class ModuleBuilds:
         if not kernel and newest_kernel((self._driver,)) != last:
             return f"{branch.versions[-1]} of branch {name} builds up to kernel {last}"
         others = first_builders(kernel) if kernel else _beyond(last)
-        named = ", ".join(f"{first} ({other})" for other, first in others.items() if int(other) > int(name))
+        alive = {other: first for other, first in others.items() if (catalogue.branches()[other].eol or today) >= today}
+        named = ", ".join(f"{first} ({other})" for other, first in alive.items() if int(other) > int(name))
         beyond = f"for kernel {kernel}" if kernel else f"for kernels newer than {last}"
         return f"no release of branch {name} is known to build {beyond}" + (f"; these do: {named}" if named else "")
 

@@ -92,7 +92,7 @@ class PastedText(Struct, frozen=True):
 def read(stream: BinaryIO, today: datetime.date, start: bytes = b"") -> PastedText:
     """Reads a text to its end. `start`: the bytes of it that were read before. Raises UsageError for an empty text, and
     for bytes that are no text."""
-    reading = _Reading()
+    reading = _Reading(today)
     lines = 0
     blocks = iter(lambda: stream.read(BLOCK_BYTES), b"")
     for lines, line in _lines(chain([start] if start else [], blocks), stream):
@@ -102,7 +102,7 @@ def read(stream: BinaryIO, today: datetime.date, start: bytes = b"") -> PastedTe
         raise UsageError("explain", "stdin is empty", "the text of a log", "sudo dmesg | invoke explain -")
     unread, unread_count = reading.unread()
     return PastedText(
-        lines, reading.parts(), _ordered(reading.problems()), tuple(reading.normal()), tuple(reading.notes(today)),
+        lines, reading.parts(), _ordered(reading.problems()), tuple(reading.normal()), tuple(reading.notes()),
         unread, unread_count, reading.errors(),
     )  # fmt: skip
 
@@ -177,8 +177,9 @@ class Reader(Protocol):
 class _Reading:
     """The state of the reading. Of lines that differ only in long numbers, three are searched."""
 
-    def __init__(self) -> None:
+    def __init__(self, today: datetime.date) -> None:
         self.has_text = False
+        self._today = today
         self._search = LogSearch()
         self._table, self._query = TableReader(), QueryReader()
         self._readers: tuple[Reader, ...] = (
@@ -344,7 +345,7 @@ class _Reading:
         times = next((xid.count for xid in self._search.xids.values() if xid.line == hit.line), 1)
         causes = sorted(((cause, cause in self._search.causes) for cause in symptom.causes), key=lambda row: not row[1])
         fix, known = symptom.fix, catalogue.xids()
-        if symptom.key in _OF_KERNEL and (advice := self._module_builds.advice()):
+        if symptom.key in _OF_KERNEL and (advice := self._module_builds.advice(self._today)):
             fix = f"{advice}; {fix}"
         codes = [
             (f"Xid {code}, {known[code].name}: {known[code].meaning} {_steps(known[code])}", catalogue.xid_source())
@@ -390,14 +391,14 @@ class _Reading:
                 title = f"A Python program ended with {text.partition(':')[0][:60]}"
                 yield Problem("traceback", title, "warn", number, text, cause, fix)
 
-    def notes(self, today: datetime.date) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
         """Properties of GPUs, warnings that the catalogue does not know, and versions."""
         for problem in self._from_findings("info"):
             yield f"{problem.seen}. {problem.cause}" if problem.cause else problem.seen
         for line in [line for line in self._warnings if not catalogue.symptoms_in(line)][:3]:
             yield f"the catalogue does not know: {one_line(line)[-160:]}"
         for driver, cuda in list(self._versions)[:3]:
-            yield from judge.of_versions(driver, cuda, today)
+            yield from judge.of_versions(driver, cuda, self._today)
 
 
 class _Tracebacks:
