@@ -62,7 +62,7 @@ OF_EXAMPLES = {
 
 
 @pytest.mark.parametrize(("path", "words"), COMMANDS)
-def test_command_exists(path: Path, words: list[str]) -> None:  # noqa: ARG001
+def test_command_exists(path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
     if words[0].startswith("scripts/"):
         script = ROOT / words[0]
         assert os.access(script, os.X_OK)
@@ -73,6 +73,7 @@ def test_command_exists(path: Path, words: list[str]) -> None:  # noqa: ARG001
     arguments = words[1:]
     if not arguments or arguments[0] in ("TASK", "--list", "--print-completion-script", *OF_EXAMPLES):
         return
+    monkeypatch.setattr("sys.argv", words)  # an optional word of a command depends on it
     try:
         parsed = Parser(contexts=tasks.ns.to_contexts()).parse_argv([one for one in arguments if one != "--help"])
     except ParseError as error:

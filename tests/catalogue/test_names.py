@@ -47,7 +47,7 @@ def test_what_a_word_lists(typed: str, words: list[str], missing: list[str]) -> 
 @pytest.mark.parametrize("typed", ["V100", "3090", "RTX 6000", "GTX 1060", "CUDA 12", "power"])
 def test_every_listed_word_is_an_exact_name(typed: str) -> None:
     (listing,) = explain(typed, TODAY)
-    assert listing.title == f"{len(matches(typed))} entries have '{typed}' in their names"
+    assert listing.title == f"{len(matches(typed))} entries fit '{typed}'"
     for line in listing.lines:
         (first, *_) = explain(line.label.removeprefix("invoke explain "), TODAY)
         assert first.title != listing.title

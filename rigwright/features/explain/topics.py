@@ -71,7 +71,7 @@ def _listed(name: str, similar: tuple[Match, ...]) -> Explanation:
     lines = [Line(f"invoke explain {match.word}", match.text) for match in similar[:MOST_LISTED]]
     if len(similar) > MOST_LISTED:
         lines.append(Line("", f"and {len(similar) - MOST_LISTED} more; type more of the name"))
-    return Explanation(f"{len(similar)} entries have '{name}' in their names", tuple(lines))
+    return Explanation(f"{len(similar)} entries fit '{name}'", tuple(lines))
 
 
 def _topic(topic: Topic) -> Explanation:
