@@ -5,6 +5,7 @@ NAMES: rigwright's own, in the order of their keys in JSON documents.
 
 NAMES = (
     "guard",
+    "foreign_settings",
     "containers",
     "metrics",
     "dcgm",
