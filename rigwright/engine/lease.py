@@ -67,7 +67,8 @@ held() {{
   case $at:$length in *[!0-9:]*|:*|*:|*:*:*|????????????????????*) return 1;; esac
 }}
 keep() {{
-  printf '%s\\n%s %s %s\\n' "$1" "$boot" "$up" "$2" >"$file.new" && sync "$file.new" && mv -f "$file.new" "$file"
+  (umask 077; printf '%s\\n%s %s %s\\n' "$1" "$boot" "$up" "$2" >"$file.new") &&
+    sync "$file.new" && mv -f "$file.new" "$file"
 }}
 lost() {{ echo "$owner" >&2; exit {LOST}; }}
 jobs_at_work() {{ {JOBS_AT_WORK} || echo unknown; }}
@@ -126,12 +127,15 @@ _AWAIT_QUIET = f"""
 n=0 quiet=0
 while [ $quiet -lt 3 ]; do
   n=$((n+1)); [ $n -lt {_QUIET_S}0 ] || exit 1
-  if grep -qszxF -e "RIGWRIGHT_OWNER=$1" /proc/[0-9]*/environ; then quiet=0; else quiet=$((quiet+1)); fi
+  owner=$1; set --
+  for process in /proc/[0-9]*; do [ ! -O "$process" ] || set -- "$@" "$process/environ"; done
+  if grep -qszxF -e "RIGWRIGHT_OWNER=$owner" "$@"; then quiet=0; else quiet=$((quiet+1)); fi
+  set -- "$owner"
   sleep 0.1
 done
 """
 """Waits until no program runs that a command of this owner started. Its run has lost the lease, so it starts no
-other."""
+other. Only processes of the user who runs this count, root: any user can start a program with these words."""
 
 _HELD_BY = lazy_re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{OWNER.pattern})\s*")
 
