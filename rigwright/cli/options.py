@@ -227,10 +227,10 @@ class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
 
     Also works on a host that was never provisioned. --tags hardware needs no driver.
 
-    Peer-to-peer is tested with small messages when the GPUs are idle and the host
-    has the libraries; with --tags p2p it is tested in full, missing libraries
-    are copied to the host, and a host that needs the test records that it passed
-    (docs/guide/p2p.md).
+    Peer-to-peer is tested with small messages; with --tags p2p it is tested in full,
+    missing libraries are copied to the host, and a host that needs the test records
+    that it passed (docs/guide/p2p.md). What could not be tested, because the GPUs are
+    in use or a program is missing, is "Not proved". --quick leaves this test out.
 
     A warning that you know does not count until a date if the inventory has
     `accepted: {driver.patched: {until: 2027-03-01, because: "535 for P2P"}}`
@@ -240,7 +240,7 @@ class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
         invoke verify --host servbadge --tags p2p --wheels fetch
         invoke verify --host servbadge --tags hardware --watch
 
-    Exit 0 when everything is as expected, 2 when something is not.
+    Exit 0 when everything is as expected, 2 when something is not, or is not proved.
     """
 
     watch: bool = option("check again every few seconds, also across power cycles, until Ctrl-C", False)

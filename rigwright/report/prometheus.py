@@ -33,7 +33,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rigwright_host_info": ("gauge", "The host in labels; always 1."),
     "rigwright_host_up": ("gauge", "1 when the host was asked and answered."),
     "rigwright_host_drifting": ("gauge",
-                                "1 when the host differs from its playbook, its past or its peers, or a check failed."),
+                                "1 when the host differs from its playbook, its past or its peers, or a check failed "
+                                "or could not be answered."),
     "rigwright_host_findings": ("gauge", "Findings by verdict: fail, unknown, warn."),
     "rigwright_host_pending_changes": ("gauge", "Changes that provision would make."),
     "rigwright_host_became_different": ("gauge", "Differences from the last report."),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rigwright.checks import Finding
 from rigwright.cli.provision import exit_code
 from rigwright.core.command import command
+from rigwright.core.desired import Desired
 from rigwright.core.host_result import HostResult
 from rigwright.engine import identity, rollback, run_owner
 from rigwright.engine.events import Event, Note
@@ -96,6 +97,17 @@ def test_verify_records_a_full_test_only_where_it_is_required(host: Hosts) -> No
     run = host.does(actions.verify_host, test=full)
     assert (run.report.required_tests, host.recorded) == ((), True)
     assert [options.quick for options in host.tests] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("wheels", "given", "optional"), [("none", "", True), ("none", "fetch", False), (None, "", False)]
+)
+def test_a_test_that_the_owner_decided_against_is_optional(
+    host: Hosts, wheels: str | None, given: str, optional: bool
+) -> None:
+    run = host.machine.run(bound=replace(PLAY, desired=Desired(p2p_wheels=wheels)))
+    list(actions.verify_host(run, test=NcclTestOptions(quick=True, wheels=given)))
+    assert [options.optional for options in host.tests] == [optional]
 
 
 def test_a_plan_names_another_machine_before_anything_is_changed(host: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:

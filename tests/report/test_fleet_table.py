@@ -80,6 +80,17 @@ def test_a_cause_stands_once_with_the_number_of_its_hosts_and_their_names() -> N
     assert lines[-1] == "1000 hosts: 949 as expected, 31 drifting, 20 unreachable"
 
 
+def test_a_host_whose_test_did_not_run_is_not_proved_and_does_not_drift() -> None:
+    unknown = Finding("peer-to-peer test", "unknown", "not run: the GPUs are in use", check="p2p.ran")
+    differs = Finding("Limits", "fail", "264 W", "200 W", check="plan")
+    found = [a_report(1, unknown), a_report(2, unknown, differs), a_report(3)]
+    assert [each.exit_code for each in found] == [2, 2, 0]
+    assert [each.verdict.level for each in found if each.verdict] == ["unknown", "fail"]
+    lines = text_of(found, 200).splitlines()
+    assert "?      gpu0001  1 in its checks" in lines
+    assert lines[-1] == "3 hosts: 1 as expected, 1 drifting, 1 not proved"
+
+
 def test_of_several_hosts_it_says_what_is_lost_and_few_have_a_line_each() -> None:
     lost = Finding("SXM2-1 0000:06:00.0", "fail", "GPU is lost", check="gpu.answering", symptom="gpu.off_bus")
     text = text_of([a_report(number, lost) for number in range(fleet.MANY + 1)], 200)

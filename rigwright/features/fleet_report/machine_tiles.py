@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from rigwright.checks.temperatures import HOT_C
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.engine.report import FAILS
 from rigwright.features.fleet_report.plots import Series, Trend, spread, total
 from rigwright.features.fleet_report.problems import DRIFT, NEVER, never_provisioned
 from rigwright.report.html.host_page import HostView
@@ -71,9 +70,11 @@ def state(host: HostView) -> tuple[str, str]:
         return "fail", "with a lost GPU"
     if never_provisioned(host):
         return "unknown", NEVER
-    failed = [finding["check"] for finding in host.findings if finding["verdict"] in FAILS]
+    failed = [finding["check"] for finding in host.findings if finding["verdict"] == "fail"]
     if failed:
         return "fail", "drifting" if any(check in DRIFT for check in failed) else "failing"
+    if host.counts["unknown"]:
+        return "unknown", "not proved"
     return ("warn", "with warnings") if host.counts["warn"] else ("pass", "as expected")
 
 

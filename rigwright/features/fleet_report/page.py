@@ -43,7 +43,7 @@ LONG = 6
 """With more problems than this, the changes are beside them instead of below them."""
 
 LABELS = (
-    "as expected", "unreachable", "with a lost GPU", "in error", "failing", "drifting", "with warnings", "never provisioned",
+    "as expected", "unreachable", "with a lost GPU", "in error", "failing", "drifting", "not proved", "with warnings", "never provisioned",
 )  # fmt: skip
 """The states of machines in the order of the summary."""
 STATES = ("pass", "warn", "fail", "unknown")

@@ -140,6 +140,7 @@ def _causes_of(report: HostReport) -> Iterator[_Cause]:
 _STATES = {
     "ok": ("ok   ", "green", "as expected"),
     "drift": ("DRIFT", "bold red", "drifting"),
+    "unproved": ("?    ", "bold yellow", "not proved"),
     "unreachable": ("away ", "bold yellow", "unreachable"),
     "error": ("error", "bold red", "with an error"),
 }
@@ -148,6 +149,8 @@ _STATES = {
 def _state(report: HostReport) -> str:
     if report.error is not None:
         return "unreachable" if report.status == "unreachable" else "error"
+    if report.unanswered and not report.failed:
+        return "unproved"
     return "drift" if report.status == "failed" else "ok"
 
 

@@ -56,6 +56,16 @@ def test_forty_machines() -> None:
     assert len([one for one in found.values("class") if one.startswith("machine-card")]) == 40
 
 
+def test_a_machine_whose_checks_could_not_be_answered_is_not_proved() -> None:
+    document = made.a_fleet(2)
+    host = document["hosts"]["node-01"]
+    host |= {
+        "status": "failed",
+        "findings": [finding("unknown", "lshw", check="machine.displays", seen="not installed")],
+    }
+    assert "2 machines: 1 as expected, 1 not proved" in parsed(document).text
+
+
 def test_a_report_without_a_past() -> None:
     document = made.a_fleet(6)
     for name in ("node-02", "node-05"):
