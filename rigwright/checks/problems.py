@@ -309,11 +309,12 @@ def judge(
         return Judgement("fail", f"Not known: the run stopped, {_cut(error)}")
     if not findings:
         return None
-    failed = [problem for problem in made if problem.verdict == "fail"]
-    if failed:
-        return Judgement("fail", _refusal(failed))
-    if unknown := [problem for problem in made if problem.verdict == "unknown"]:
-        return Judgement("unknown", f"Not proved: {_first_titles(_titles(unknown))}")
+    unproved = _titles([problem for problem in made if problem.verdict == "unknown"])
+    if failed := [problem for problem in made if problem.verdict == "fail"]:
+        also = f"; not proved: {first_of(unproved, 1)}" if unproved else ""
+        return Judgement("fail", f"{_refusal(failed)}{also}")
+    if unproved:
+        return Judgement("unknown", f"Not proved: {_first_titles(unproved)}")
     warnings = sum(problem.verdict == "warn" for problem in made) - required
     more = [count(warnings, "warning")] if warnings else []
     if required:

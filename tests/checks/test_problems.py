@@ -138,10 +138,15 @@ def test_verdicts_without_a_failure() -> None:
     passed = tuple(Finding("x", "pass", "", check=f"c.{number}") for number in range(34))
     unknown = tuple(Finding(f"x{number}", "unknown", f"no answer {number}") for number in range(3))
     warn = Finding("a", "warn", "old"), Finding("b", "warn", "slow", check="x.y")
-    sentences = [sentence(problems(found), found) for found in (passed, (*passed, *warn), (*passed, *unknown), ())]
+    differs = Finding("Limits", "fail", "300 W", "200 W", check="plan")
+    sentences = [
+        sentence(problems(found), found)
+        for found in (passed, (*passed, *warn), (*passed, *unknown), (differs, *unknown[:2]), ())
+    ]
     assert sentences == [
         "Fit for work: 34 checks hold", "Fit, with 2 warnings",
-        "Not proved: x0: no answer 0; x1: no answer 1; x2: no answer 2", "",
+        "Not proved: x0: no answer 0; x1: no answer 1; x2: no answer 2",
+        "Not as configured: 1 difference from the playbook; not proved: x0: no answer 0 and 1 more", "",
     ]  # fmt: skip
     assert getattr(judge((), (), answered=False), "sentence", "") == "Not known: the host does not answer"
 
