@@ -13,6 +13,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from markupsafe import Markup
@@ -21,7 +22,7 @@ from msgspec import Struct
 from rigwright.core.control_characters import visible
 from rigwright.core.files import shipped_files
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.features.fleet_report.machine_tiles import SHOWN, Machine
+from rigwright.features.fleet_report.machine_tiles import SHOWN, Machine, model
 from rigwright.features.fleet_report.problems import Changed, Ending, Problem
 
 PER_PACK = 20
@@ -92,7 +93,7 @@ def machine_list(
     of_row: tuple[tuple[str, Callable[[Row], Sequence[str]]], ...] = (
         ("State", lambda row: [row.machine.label]),
         ("Group", lambda row: [group] if (group := row.machine.group) else []),
-        ("GPU", lambda row: sorted({str(gpu["name"] or gpu["expected"] or "unknown GPU") for gpu in row.machine.host.data["machine"]["gpus"]})),
+        ("GPU", lambda row: sorted({model(gpu.data) for gpu in row.machine.gpus})),
         ("Driver", lambda row: [row.driver] if row.driver else []),
     )  # fmt: skip
     filters: list[Filter] = []
@@ -124,14 +125,15 @@ def machine_list(
     }
     script = (shipped_files.folder("templates") / "report" / "fleet_list.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return MachineList(tuple(rows), tuple(each for each in filters if len(each.values) > 1), _json(data), Markup(script), digest)  # fmt: skip
+    several = tuple(each for each in filters if len(each.values) > 1)
+    return MachineList(tuple(rows), several, _json(data), Markup(script), digest)
 
 
 def _words(row: Row, titles: Sequence[str]) -> str:
     """What the search finds beside the text of the row."""
     of = row.machine.host.data["machine"]
-    gpus = [str(gpu[key] or "")[:SHORT_UUID] if key == "uuid" else str(gpu.get(key) or "") for gpu in of["gpus"] for key in ("uuid", "serial")]  # fmt: skip
-    texts = (row.machine.host.data["address"], of["board"], of["system"], of["kernel"], *gpus, *titles)
+    gpus = [(str(gpu["uuid"] or "")[:SHORT_UUID], gpu.get("serial") or "") for gpu in of["gpus"]]
+    texts = (row.machine.host.data["address"], of["board"], of["system"], of["kernel"], *chain(*gpus), *titles)
     return " ".join(dict.fromkeys(filter(None, map(str, texts))))
 
 
@@ -152,6 +154,4 @@ def _pack(cards: Sequence[str]) -> str:
 def _json(data: object) -> Markup:
     """Data for a script element, which no text in it can end."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for sign, code in (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029")):  # fmt: skip
-        text = text.replace(sign, code)
-    return Markup(text)
+    return Markup(text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "&<>\u2028\u2029"}))

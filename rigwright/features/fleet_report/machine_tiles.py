@@ -82,21 +82,24 @@ def machine(host: HostView, begin: float, end: float) -> Machine:
     """One machine, with its plots from `begin` to `end` (seconds since 1970)."""
     gpus = host.data["machine"]["gpus"]
     groups = [group for group in host.data["fleet"]["groups"] if group not in ("all", "ungrouped")]
+    tiles = [_gpu(number, gpu, card.worst) for number, (gpu, card) in enumerate(zip(gpus, host.cards, strict=True))]
     temperatures, powers = series([host])
     limit = sum(gpu["power_limit_w"] or 0.0 for gpu in gpus) or None
     slowdown = min((gpu["slowdown_c"] for gpu in gpus if gpu["slowdown_c"]), default=None)
-    return Machine(
-        host, groups[-1] if groups else "", *state(host), models(gpus),
-        tuple(_gpu(number, gpu, card.worst) for number, (gpu, card) in enumerate(zip(gpus, host.cards, strict=True))),
-        spread(temperatures, begin, end, slowdown), total(powers, begin, end, limit),
-        local_time(datetime.datetime.fromisoformat(answered)) if host.data["status"] == "unreachable" and (answered := host.data["fleet"]["answered"]) else "",
-    )  # fmt: skip
+    plots = spread(temperatures, begin, end, slowdown), total(powers, begin, end, limit)
+    at = host.data["fleet"]["answered"] if host.data["status"] == "unreachable" else None
+    answered = local_time(datetime.datetime.fromisoformat(at)) if at else ""
+    return Machine(host, groups[-1] if groups else "", *state(host), models(gpus), tuple(tiles), *plots, answered)
+
+
+def model(gpu: Mapping[str, Any]) -> str:
+    """The model of a GPU, or the one that is expected."""
+    return str(gpu["name"] or gpu["expected"] or "unknown GPU")
 
 
 def models(gpus: Sequence[Mapping[str, Any]]) -> str:
     """`4 x Tesla V100-SXM2-16GB`; several models in the order of their number."""
-    count = Counter(str(gpu["name"] or gpu["expected"] or "unknown GPU") for gpu in gpus)
-    return ", ".join(f"{number} x {name}" for name, number in count.most_common())
+    return ", ".join(f"{number} x {name}" for name, number in Counter(map(model, gpus)).most_common())
 
 
 def series(hosts: Sequence[HostView]) -> tuple[list[list[Series]], list[list[Series]]]:

@@ -43,7 +43,8 @@ LONG = 6
 """With more problems than this, the changes are beside them instead of below them."""
 
 LABELS = (
-    "as expected", "unreachable", "with a lost GPU", "in error", "failing", "drifting", "not proved", "with warnings", "never provisioned",
+    "as expected", "unreachable", "with a lost GPU", "in error", "failing", "drifting", "not proved",
+    "with warnings", "never provisioned",
 )  # fmt: skip
 """The states of machines in the order of the summary."""
 STATES = ("pass", "warn", "fail", "unknown")
@@ -65,7 +66,8 @@ class Tile(Struct, frozen=True):
 
 def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     """The page of a document of `fleet.report`. With `reload_s` a browser loads it again after that many seconds."""
-    hosts = [view(name, f"host-{number}", data, document, brief=True) for number, (name, data) in enumerate(document["hosts"].items(), 1)]  # fmt: skip
+    named = enumerate(document["hosts"].items(), 1)
+    hosts = [view(name, f"host-{number}", data, document, brief=True) for number, (name, data) in named]
     ended = datetime.datetime.fromisoformat(document["ended"])
     begin, end = fleet_tiles.times(hosts, ended)
     machines = by_group([fleet_tiles.machine(host, begin, end) for host in hosts])
@@ -74,7 +76,8 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     since = [datetime.datetime.fromisoformat(time) for host in hosts if (time := host.data["fleet"]["since"])]
     found = speeds(hosts)
     shared: dict[str, Any] = {
-        "words": WORDS, "signs": SIGNS, "sources": SOURCES, "shows": fleet_tiles.SHOWN, "past": span(end - begin), "list": None,
+        "words": WORDS, "signs": SIGNS, "sources": SOURCES, "shows": fleet_tiles.SHOWN, "past": span(end - begin),
+        "list": None,
     }  # fmt: skip
     if len(machines) > CARDS:
         card = environment().get_template("fleet_machine.html.j2")
@@ -85,9 +88,11 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     return environment().get_template("fleet.html.j2").render(
         shared,
         machines=[machine for machine in machines if machine.label != fleet_attention.NEVER],
-        number=len(machines), never=[machine for machine in machines if machine.label == fleet_attention.NEVER], tiles=tiles(machines, problems, changes, endings, (begin, end)),
-        problems=problems, accepted=fleet_attention.accepted(hosts), changes=changes, endings=endings, first=FIRST, most=SLOWEST, summary=summary(machines), level=_worst(Counter(machine.verdict for machine in machines)) or "pass",
-        is_long=len(problems) > LONG,
+        never=[machine for machine in machines if machine.label == fleet_attention.NEVER],
+        number=len(machines), tiles=tiles(machines, problems, changes, endings, (begin, end)),
+        problems=problems, accepted=fleet_attention.accepted(hosts), changes=changes, endings=endings,
+        first=FIRST, most=SLOWEST, is_long=len(problems) > LONG, summary=summary(machines),
+        level=_worst(Counter(machine.verdict for machine in machines)) or "pass",
         since=local_time(min(since)) if since else "",
         ended=local_time(ended), run=document["run"], error=document["error"],
         inventory=document["inventory"], playbook=document["playbook"], reload_s=reload_s,
@@ -172,7 +177,8 @@ def _gpu_tiles(machines: Sequence[Machine], times: tuple[float, float]) -> list[
         return []
     answering = sum(bool(gpu.data["answers"]) for _, gpu in gpus)
     lost = len(gpus) - answering
-    figures = [Tile("GPUs", str(answering), f"of {len(gpus)}", f"{lost} {'does' if lost == 1 else 'do'} not answer" if lost else "all answer", "fail" if lost else "")]  # fmt: skip
+    silent = f"{lost} {'does' if lost == 1 else 'do'} not answer" if lost else "all answer"
+    figures = [Tile("GPUs", str(answering), f"of {len(gpus)}", silent, "fail" if lost else "")]
     temperatures, powers = fleet_tiles.series([machine.host for machine in machines])
     known = [(machine.host, gpu) for machine, gpu in gpus if gpu.data["temperature_c"] is not None]
     if known:
@@ -183,13 +189,14 @@ def _gpu_tiles(machines: Sequence[Machine], times: tuple[float, float]) -> list[
     draw = [gpu.data["power_w"] for _, gpu in gpus if gpu.data["power_w"] is not None]
     if draw:
         limit = sum(gpu.data["power_limit_w"] or 0.0 for _, gpu in gpus)
-        figures.append(Tile("GPU power", *_watts(sum(draw)), f"of {' '.join(_watts(limit))}", trend=total(powers, *times, limit)))  # fmt: skip
+        trend = total(powers, *times, limit)
+        figures.append(Tile("GPU power", *_watts(sum(draw)), f"of {' '.join(_watts(limit))}", trend=trend))
     busy = [gpu.data["utilization_percent"] for _, gpu in gpus if gpu.data["utilization_percent"] is not None]
     if busy:
         idle = sum(percent < fleet_tiles.IDLE_PERCENT for percent in busy)
         figures.append(Tile("GPU load", f"{sum(busy) / len(busy):.0f}", "%", f"{idle} of {len(busy)} idle"))
-    memory = [(gpu.data["memory_used_mib"], gpu.data["memory_mib"]) for _, gpu in gpus if gpu.data["memory_used_mib"] is not None and gpu.data["memory_mib"]]  # fmt: skip
-    if memory:
+    sizes = [(gpu.data["memory_used_mib"], gpu.data["memory_mib"]) for _, gpu in gpus]
+    if memory := [(used, size) for used, size in sizes if used is not None and size]:
         used, total_gib = (sum(values) / 1024 for values in zip(*memory, strict=True))
         figures.append(Tile("GPU memory", *_gib(used), f"of {' '.join(_gib(total_gib))} used"))
     return figures

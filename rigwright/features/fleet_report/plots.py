@@ -17,6 +17,9 @@ Series = Sequence[tuple[float, float]]
 Machines = Sequence[Sequence[Series]]
 """For each machine of a plot, the series of its GPUs."""
 
+Values = Sequence[float | None]
+"""The values of a plot, one for each time slot."""
+
 CARRIED_S = 1.25 * 86400
 """How long a reading is carried forward: long enough that one report a day makes a continuous line."""
 
@@ -67,18 +70,16 @@ def spread(machines: Machines, begin: float, end: float, limit: float | None = N
     columns = _columns(machines, begin, end)
     low = [min(column) if column else None for column in columns]
     high = [max(column) if column else None for column in columns]
-    return _drawn(machines, low, high, limit, None)
+    return _trend(machines, low, high, limit, None)
 
 
 def total(machines: Machines, begin: float, end: float, limit: float | None = None) -> Trend | None:
     """The sum of all values, above zero; None with fewer than two times."""
     sums = [sum(column) if column else None for column in _columns(machines, begin, end)]
-    return _drawn(machines, [None if value is None else 0.0 for value in sums], sums, limit, 0.0)
+    return _trend(machines, [None if value is None else 0.0 for value in sums], sums, limit, 0.0)
 
 
-def _drawn(
-    machines: Machines, low: Sequence[float | None], high: Sequence[float | None], limit: float | None, floor: float | None
-) -> Trend | None:  # fmt: skip
+def _trend(machines: Machines, low: Values, high: Values, limit: float | None, floor: float | None) -> Trend | None:
     known = [number for number, value in enumerate(high) if value is not None]
     times = {round(at) for gpus in machines for series in gpus for at, _ in series}
     if len(times) < 2 or not known:

@@ -199,20 +199,16 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
         if finding["check"] in DRIFT and not (folds and finding["check"] == "plan") and not _follows(host, finding):
             title, place = split(finding["subject"], positions(host))
             title = f"GPU {finding['seen']}" if title == "GPU" else title
-            texts = (finding[key] for key in ("seen", "expected", "source", "cause", "fix"))
-            yield Problem(finding["verdict"], DRIFT[finding["check"]], title, *texts), place
+            said = (finding[key] for key in ("seen", "expected", "source", "cause", "fix"))
+            yield Problem(finding["verdict"], DRIFT[finding["check"]], title, *said), place
     for problem in host.problems:
         root = problem.findings[0]
         if not problem.drift:
             named = "hardware" if problem.hardware and problem.verdict == "fail" else WORDS[problem.verdict]
             place = ", ".join(problem.gpus)
-            yield (
-                Problem(
-                    problem.verdict, named, problem.short_alone, root.seen, root.expected, root.source, root.cause, root.fix,
-                    problem.steps if len(problem.steps) > 1 else (),
-                ),
-                place,
-            )  # fmt: skip
+            texts = (root.seen, root.expected, root.source, root.cause, root.fix)
+            steps = problem.steps if len(problem.steps) > 1 else ()
+            yield Problem(problem.verdict, named, problem.short_alone, *texts, steps), place
 
 
 def _follows(host: HostView, finding: Mapping[str, Any]) -> bool:

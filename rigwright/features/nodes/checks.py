@@ -103,7 +103,8 @@ def interface(facts: Facts, *, nodes_measured: NodesMeasured) -> Iterator[Findin
     if own.speed_mbit is not None and own.speed_mbit < fastest:
         names = host_ranges.folded(node.name for node in nodes_measured.nodes if node.speed_mbit == fastest)
         expected = f"{speed_text(fastest)}, as on {names}"
-        fix = f"ethtool {own.interface}; another cable or port of the switch; or nodes: {{interface: ...}} for a faster one"
+        fix = f"ethtool {own.interface}; another cable or port of the switch; "
+        fix += "or nodes: {interface: ...} for a faster one"
         yield Finding("interface", "warn", seen, expected, "a slower port, or one that came up slower", fix, "peers")
         return
     yield Finding("interface", "pass", seen)
@@ -178,8 +179,8 @@ def _slow_node(own: Node, slow: Slow) -> Finding:
         ways.append(f"receives at most {gbit(slow.received_gbit_s)}")
     seen = f"this node is slow: it {' and '.join(ways)}"
     fix = (
-        f"ethtool {own.interface}; ip -s link show {own.interface} and tc qdisc show dev {own.interface}, on {own.name}; "
-        "another cable or port of the switch; then the same command again"
+        f"ethtool {own.interface}; ip -s link show {own.interface} and tc qdisc show dev {own.interface}, "
+        f"on {own.name}; another cable or port of the switch; then the same command again"
     )
     cause = "its cable, its port, the port of the switch, or a limit of its traffic"
     expected = f"{gbit(slow.others_gbit_s)}, as between the other nodes"
@@ -202,7 +203,8 @@ def _broken(measured: NodesMeasured, link: Link) -> Finding | None:
         cause, fix = "a firewall, or a cable", f"sudo ufw allow from {connects.address}, on {listens.name}"
     else:
         cause = "a firewall, or a cable"
-        fix = f"allow all TCP from {connects.address} on {listens.name}: NCCL and torchrun take more ports than {listens.port}"
+        fix = f"allow all TCP from {connects.address} on {listens.name}: "
+        fix += f"NCCL and torchrun take more ports than {listens.port}"
     seen = f"{link.at or connects.name}: {listens.address} port {listens.port} of {listens.name}: {link.error}"
     seen += f"; active on {listens.name}: {', '.join(listens.firewalls)}" if listens.firewalls else ""
     return Finding(title, "fail", seen, "a connection", cause, fix)
@@ -243,7 +245,8 @@ def _under_port(measured: NodesMeasured, own: Node, link: Link) -> Finding | Non
         return None
     expected = f"{OF_PORT:.0%} or more of {speed_text(port)}, the rate of the slower port"
     cause = "errors on the cable, a busy machine or switch, or a limit of the traffic"
-    fix = f"ip -s link show {own.interface}, on both nodes; ethtool -S {own.interface}; then the same command again while the nodes are idle"
+    fix = f"ip -s link show {own.interface}, on both nodes; ethtool -S {own.interface}; "
+    fix += "then the same command again while the nodes are idle"
     return Finding(_title(own, link), "warn", _figures(own, link), expected, cause, fix, "host")
 
 
@@ -292,10 +295,12 @@ def all_reduce(facts: Facts, *, nodes_measured: NodesMeasured) -> Iterator[Findi
         yield _no_sum(title, training)
         return
     ways = sorted({way.transport for way in run.transports.values() if way.kind == "NET"})
-    seen = f"{count(reduced.ranks, 'GPU')} on {count(training.nodes, 'node')}, NCCL {reduced.version}: {reduced.busbw_gb_s:.3g} GB/s bus bandwidth"
+    seen = f"{count(reduced.ranks, 'GPU')} on {count(training.nodes, 'node')}, NCCL {reduced.version}: "
+    seen += f"{reduced.busbw_gb_s:.3g} GB/s bus bandwidth"
     seen += f" over {' and '.join(ways)}" if ways else ""
     if own.hcas and ways and not any("IB" in way for way in ways):
-        fix = "ibv_devinfo, as the user who trains; /dev/infiniband must be readable, and libibverbs and its provider installed (rdma-core)"
+        fix = "ibv_devinfo, as the user who trains; /dev/infiniband must be readable, "
+        fix += "and libibverbs and its provider installed (rdma-core)"
         yield Finding(
             title, "warn", seen, f"NET/IB through {', '.join(own.hcas)}", "no library or no right for the adapter", fix
         )

@@ -87,4 +87,5 @@ def _will(number: int, seconds: float | None) -> str:
     measures = f"It measures {each}, about {10 * rounds} s; each loads the network of both nodes for 4 s."
     if seconds is None:
         return measures
-    return f"{measures} Then NCCL sums over all GPUs, and a small model trains for {seconds:g} s, on each node alone and on all together."
+    trains = f"Then NCCL sums over all GPUs, and a small model trains for {seconds:g} s"
+    return f"{measures} {trains}, on each node alone and on all together."

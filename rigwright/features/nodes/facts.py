@@ -27,8 +27,8 @@ GONE = "its measurement did not end"
 
 class Node(Struct, frozen=True):
     """A node and how it reaches the others. `speed_mbit`: of the interface's port, None if unknown. `why`: the reason
-    for the interface. `hcas`: the ports that NCCL uses, () for TCP; `hca_gbit_s`: the rate of the slowest; `link_layer`:
-    "" for TCP; `hca_why`: the reason for them. `port`: of the rendezvous. `firewalls`: their active units."""
+    for the interface. `hcas`: the ports that NCCL uses, () for TCP; `hca_gbit_s`: the rate of the slowest; `hca_why`:
+    the reason for them; `link_layer`: "" for TCP. `port`: of the rendezvous. `firewalls`: their active units."""
 
     name: str
     address: str

@@ -44,7 +44,8 @@ def choose(nodes: Sequence[NodeNetwork]) -> tuple[Node, ...]:
     shared = _in_shared_network(nodes, able) or _through_routes(nodes, able)
     if shared is None:
         found = "; ".join(f"{node.name} has {_interfaces_text(able[node.name])}" for node in nodes)
-        fix = "ip address, on each node; give all of them an address of one network, or name the interfaces: nodes: {interface: ens1f0}"
+        fix = "ip address, on each node; give all of them an address of one network, "
+        fix += "or name the interfaces: nodes: {interface: ens1f0}"
         raise HostError("nodes", f"no network joins all nodes: {found}", "an IPv4 network with an address on each", fix)
     return _with_adapters(nodes, shared)
 

@@ -43,10 +43,9 @@ def show(console: Console, measured: NodesMeasured) -> None:
         table.add_row(as_is(f"{link.a} - {link.b}"), *rates, rtt, mark)
     write(console, table)
     hidden = len(measured.links) - len(listed)
-    words = "Gb/s: 10^9 bits a second over TCP, as the receiver counts them; there: from the first node to the second. sends, receives: the"
-    words += (
-        f" best of all links. {count(hidden, 'link')} more, all of them faster." if hidden else " best of all links."
-    )
+    words = "Gb/s: 10^9 bits a second over TCP, as the receiver counts them; there: from the first node to the second. "
+    words += "sends, receives: the best of all links."
+    words += f" {count(hidden, 'link')} more, all of them faster." if hidden else ""
     hanging(console, f"[dim]{words}[/]", 0)
 
 
