@@ -49,8 +49,8 @@ def show(options: cli.HistoryShowOptions, past: History) -> Answer:
 def diff(options: cli.HistoryDiffOptions, past: History) -> Answer:
     """What changed on a host."""
     changes = [*past.diff(options.host, options.since)]
-    for feature in features.parts("history"):
-        changes += feature.changes(past, past.named(options.host), options.since)
+    for changes_of in features.functions("history", "changes"):
+        changes += changes_of(past, past.named(options.host), options.since)
     changes.sort(key=lambda change: change.at)
     data = {"changed": [plain(change) for change in changes]}
     return Answer(lambda console: table.diff(console, options.host, options.since, changes), data)

@@ -8,7 +8,7 @@ RESULT_KEYS   the keys that its results have in the JSON document of a host
 VARIABLES     the variables of the inventory that it declares in variables.TYPES
 
 Modules that the rest of the tool looks for: operations.py, checks.py, variables.py; page.py of a command with a page of
-its own, with page(document, reload_s); history.py, with show(console, host) and changes(past, machine, since);
+its own, with page(document, reload_s); history.py, with show(console, host), changes(past, machine, since), or both;
 result.py, with read(host), which makes a result from the part of a document about a host. The folder host/ has the
 programs of the feature that run on hosts.
 """
@@ -61,6 +61,11 @@ def part(feature: str, module: str) -> Any:
 def parts(module: str) -> Iterator[Any]:
     """This module of every feature that has it."""
     return (found for name in features() if (found := part(name, module)))
+
+
+def functions(module: str, name: str) -> Iterator[Any]:
+    """This function of this module of every feature that has it."""
+    return (function for each in parts(module) if (function := getattr(each, name, None)))
 
 
 @cache

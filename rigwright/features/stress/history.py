@@ -1,16 +1,7 @@
-"""What the history shows of stresses."""
+"""What the history shows of stresses: the GPUs whose speed differed from earlier ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from rich.console import Console
-
 from rigwright.features.stress.measured_before import became as changes
 
-__all__ = ["changes", "show"]
-
-
-def show(_console: Console, _host: Mapping[str, Any]) -> None:
-    """Nothing: the findings of a recorded stress say it."""
+__all__ = ["changes"]

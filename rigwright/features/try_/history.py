@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,6 @@ from rich.console import Console
 from rigwright.core.typed_json import typed
 from rigwright.features.try_ import table
 from rigwright.features.try_.attempt import Attempt
-from rigwright.history import Changed, History
 from rigwright.report.labels import as_is
 from rigwright.report.wrapping import hanging
 
@@ -28,8 +26,3 @@ def show(console: Console, host: Mapping[str, Any]) -> None:
     table.show(console, tried)
     if tried.decision:
         hanging(console, f"[bold]{as_is(tried.change)}[/]: {tried.decision}, {as_is(tried.why)}", 4)
-
-
-def changes(_past: History, _machine: int | None, _since: datetime.datetime) -> list[Changed]:
-    """Nothing: what a try keeps is among the changes of its run."""
-    return []

@@ -72,8 +72,8 @@ def _host(console: Console, name: str, host: dict[str, Any]) -> None:
             verdict, subject, seen = VERDICT[finding["verdict"]], as_is(finding["subject"]), as_is(finding["seen"])
             expected = f"  [dim]expected {as_is(finding['expected'])}[/]" if finding["expected"] else ""
             hanging(console, f"  {verdict}  {subject}: {seen}{expected}", 8)
-    for feature in features.parts("history"):
-        feature.show(console, host)
+    for show in features.functions("history", "show"):
+        show(console, host)
     passed = sum(finding["verdict"] == "pass" for finding in host["findings"])
     steps = count(host["steps_planned"], "step")
     hanging(console, f"  [dim]{steps}, {count(passed, 'check')} passed, {host['seconds']:.1f} s[/]")
