@@ -276,7 +276,7 @@ LINK_COUNT, LINK_REPLAYS, LINK_RECOVERIES, LINK_CRCS, LINK_SPEED, LINK_STATE = 9
 
 
 def field_values(handle, numbers, link=0):
-    """The values of fields of a GPU or of one of its links; None for one that it does not have. Raises NVMLError."""
+    """The values of fields of a GPU or a link; None for a field that it does not have. Raises NVMLError."""
     values = []
     for answer in pynvml.nvmlDeviceGetFieldValues(handle, [(number, link) for number in numbers]):
         if answer.nvmlReturn not in (0, 3):  # done, not supported

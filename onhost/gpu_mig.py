@@ -154,7 +154,7 @@ def state(index):
 
 
 def arrangement(layout, profiles):
-    """The layout with a placement for each instance, the largest first. Raises Refused for one that does not fit.
+    """The layout with a placement for each instance, the largest first. Raises Refused for a layout that does not fit.
 
     While MIG is off the driver lists no placements, and only the profiles, their number and the sum of slices are
     judged."""

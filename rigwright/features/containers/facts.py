@@ -26,8 +26,8 @@ DAEMON_JSON = "/etc/docker/daemon.json"
 
 
 class Engines(Struct, frozen=True):
-    """The versions of the engines, "" for one that is not installed; podman-docker is no docker. `snap`: docker is a
-    snap."""
+    """The versions of the engines, "" for an engine that is not installed; podman-docker is no docker. `snap`: docker
+    is a snap."""
 
     podman: str
     docker: str

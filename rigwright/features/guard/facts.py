@@ -151,7 +151,7 @@ def _text(value: Any) -> str:
 
 
 def _event(text: str) -> list[GuardEvent]:
-    """The event of a line; none of a line that a power cut has damaged."""
+    """The event of a line; [] for a line that a power cut has damaged."""
     try:
         given = _object(text)
     except ValueError:

@@ -138,8 +138,8 @@ class Received(Struct, frozen=True):
 
 
 class LinkEnd(Struct, frozen=True):
-    """The document of one end of a link. `stage`: the last one that began. `moved`: bytes by interface, both directions
-    together."""
+    """The document of one end of a link. `stage`: the last stage that began. `moved`: bytes by interface, both
+    directions together."""
 
     schema: int
     role: Literal["listen", "connect"]
@@ -187,7 +187,7 @@ knows none."""
 
 
 class Torch(Struct, frozen=True):
-    """Versions of an interpreter and its torch; `cuda`, `nccl` "" for one that was built without."""
+    """Versions of an interpreter and its torch. `cuda`, `nccl` "": torch was built without."""
 
     python: str
     torch: str

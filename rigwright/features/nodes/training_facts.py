@@ -18,7 +18,7 @@ MOST_RANKS = 32 * 64
 
 
 class Reduced(Struct, frozen=True):
-    """NCCL's all-reduce over all nodes, as one node saw it. `stage`: the last one that began. `busbw_gb_s`: the bus
+    """NCCL's all-reduce over all nodes, as one node saw it. `stage`: the last stage that began. `busbw_gb_s`: the bus
     bandwidth as nccl-tests define it. `missing`: the host has no library of NCCL or CUDA."""
 
     stage: Literal["start", "meet", "connect", "sum", "time", "done"]

@@ -36,7 +36,7 @@ def explained(facts: Facts, *, rig: Rig | None = None, slots: Slots | None = Non
     (docs/guide/recorder.md)."""
     recording = facts(recordings.unended)
     if recording is None:
-        yield Finding("recording", "pass", "none that did not end")
+        yield Finding("recording", "pass", "no recording without an end")
     elif recording.running:
         yield Finding("recording", "info", f"a recorder is at work since {clock(recording, recording.first_t)}")
     elif recording.went_down:

@@ -1,8 +1,8 @@
 """The journal of a recorder: what the GPUs, the supplies and the kernel log of a host said until it ended, or until the
 machine did.
 
-host/recorder.py describes every line. A reset can cut the last one, a host may write anything: a line that is none
-counts as damaged and is left out, and all numbers, texts and sizes are bounded.
+host/recorder.py describes every line. A reset can cut the last line, and a host may write anything: what is no line of
+a journal counts as damaged and is left out, and all numbers, texts and sizes are bounded.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class Recording(Struct, frozen=True, kw_only=True):
         return min(2 * period, max(0.0, following - self.series.m[row]))
 
     def lowest_voltage(self, from_t: float = -math.inf, to_t: float = math.inf) -> Voltage | None:
-        """The lowest reading of the 12 V rail between two times; None where there is none."""
+        """The lowest reading of the 12 V rail between two times; None without a reading."""
         within = [voltage for voltage in self.voltages if from_t <= voltage.t <= to_t]
         return min(within, key=lambda voltage: voltage.volts, default=None)
 
@@ -499,7 +499,7 @@ def _numbers(given: Any) -> dict[str, float]:
 
 unended = Fact("recording.unended", script(_READ, "unended", timeout_s=60, reads=True), _read)
 """The newest recording on the host without an end: the machine went down, its recorder was killed, or it is at work.
-None: there is none."""
+None: no recording is without an end."""
 
 unfetched = Fact("recording.unfetched", script(_READ, "unfetched", timeout_s=60, reads=True), _read)
-"""The newest recording on the host that no run has fetched; None: there is none."""
+"""The newest recording on the host that no run has fetched; None without one."""

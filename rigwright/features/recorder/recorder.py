@@ -141,8 +141,8 @@ def recording(run: HostRun, limit_s: int, hz: float = HZ) -> Iterator[str]:
 
 
 def fetch(run: HostRun) -> Recording | None:
-    """The newest recording of the host that was not fetched yet, which then counts as fetched; None if there is none,
-    or if it is still at work. Its folder stays until the next recording, or until `remove`. Raises HostError,
+    """The newest recording of the host that was not fetched yet, which then counts as fetched; None without one, and
+    while it is still at work. Its folder stays until the next recording, or until `remove`. Raises HostError,
     Unreachable."""
     run.store.known.pop(facts.unfetched, None)
     recording: Recording | None = run.value(facts.unfetched)

@@ -58,7 +58,7 @@ def learned(facts: Facts) -> Iterator[Finding]:
 
 
 def unfinished(run: SmokeRun, loaded: str | None) -> Finding | None:
-    """The finding for a training that did not come to its end, with driver `loaded`; None for one that did."""
+    """The finding for a training that did not come to its end, with driver `loaded`; None for a training that did."""
     ended = run.run
     failed = next((rank for rank in run.ranks if rank.error is not None), None)
     if failed is not None:

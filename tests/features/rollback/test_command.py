@@ -156,6 +156,6 @@ def test_adopting_is_asked_and_needs_a_file_of_those_runs(monkeypatch: pytest.Mo
     box = Box(monkeypatch, "a~", ours=False)
     box.says(adopt=True, yes=True)
     assert isinstance(box.run.report.error, HostError)
-    assert "none of the 1 files that a and later runs wrote stands" in box.run.report.error.found
+    assert "1 file of a and later runs: each was changed or removed since" in box.run.report.error.found
     assert box.ran == []
     assert "all its records are of this installation" in Box(monkeypatch, "a").says(adopt=True, yes=True)

@@ -103,7 +103,7 @@ def reading(name, handle, *arguments):
 
 
 def temperature_limits(handle):
-    """The temperatures at which the GPU slows itself down, by its own account; None: not reported."""
+    """The temperatures at which the GPU slows itself down, as it reports them; None: not reported."""
     name = "nvmlDeviceGetTemperatureThreshold"
     return {"slowdown_c": reading(name, handle, 1), "memory_most_c": reading(name, handle, 2)}
 
@@ -113,7 +113,7 @@ def watts(value):
 
 
 def fields(handle, numbers):
-    """The values of fields, None for one that this GPU or driver does not have."""
+    """The values of fields; None for a field that this GPU or driver does not have."""
     answers = ask("nvmlDeviceGetFieldValues", handle, list(numbers))
     if answers is None:
         return [None] * len(numbers)
@@ -207,7 +207,7 @@ class Gpu(threading.Thread):
             time.sleep(self.began + math.ceil((done - self.began) / self.period_s) * self.period_s - done)
 
     def read(self):
-        """A sample of the GPU now; "lost" for one that is lost."""
+        """A sample of the GPU now; "lost" for a lost GPU."""
         return sample(self.handle)
 
     def take(self):
@@ -294,7 +294,7 @@ def put(group, name, value):
 
 
 def with_rail(read):
-    """The readings with "12V": the lowest of the 12 V rails, None where there is none."""
+    """The readings with "12V": the lowest of the 12 V rails, None without such a rail."""
     volts = [value for name, value in read["rails"].items() if is_12_v(name) and value > 0]
     read["12V"] = min(volts) if volts else None
     return read
@@ -413,7 +413,7 @@ class KernelLog(threading.Thread):
                 pass
 
     def record(self):
-        """The next record; "" for one that was overwritten before it was read, None where there is no more."""
+        """The next record; "" for a record that was overwritten before it was read, None at the end."""
         try:
             return os.read(self.log, 8192).decode(errors="replace") or None
         except BlockingIOError:
