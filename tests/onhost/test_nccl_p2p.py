@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import itertools
 import json
 import shutil
@@ -23,7 +22,6 @@ from lab.simulators.nvml.bare import Bare
 from tests.onhost.conftest import VERSION
 from tests.paths import ROOT
 
-FILES = sorted((ROOT / "onhost").glob("nccl_*.py"))
 CASES = sorted((ROOT / "tests/cases/nccl").glob("*.txt"))
 QUICK = ("--quick", "--step-timeout-s", "5")
 
@@ -100,15 +98,6 @@ def test_the_log(path: Path, module: Callable[[str], Any]) -> None:
 
 def test_every_case_has_both_files() -> None:
     assert {path.stem for path in CASES} == {path.stem for path in (ROOT / "tests/cases/nccl").glob("*.yml")}
-
-
-def test_it_needs_nothing_but_the_standard_library() -> None:
-    own, used = {path.stem for path in FILES}, set()
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            used |= {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
-            used |= {node.module} if isinstance(node, ast.ImportFrom) else set()
-    assert used - own - set(sys.stdlib_module_names) == {"pynvml"}
 
 
 def test_the_entry_in_scripts(servbadge: Bare) -> None:

@@ -24,8 +24,7 @@ from rigwright.facts.nccl.document import Versions
 from rigwright.facts.nccl.p2p_test import CopyResult, Counts, Document, Grant, Pair, Row as Scaled, SendRecvResult
 from rigwright.features.accept import table as accept
 from rigwright.features.explain import answer as explained, table as explain
-from rigwright.features.fleet_report.changes_table import over_time
-from rigwright.features.fleet_report.comparison import ComparisonResult
+from rigwright.features.fleet_report.changes import ComparisonResult, over_time
 from rigwright.features.power import table as power
 from rigwright.features.power.draw import setting_of
 from rigwright.features.power.plan import plan

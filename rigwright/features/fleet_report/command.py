@@ -23,8 +23,7 @@ from rigwright.engine.report import BAD
 from rigwright.facts import system
 from rigwright.facts.plain import plain
 from rigwright.features.fleet_report import speed_table as fleet_speed
-from rigwright.features.fleet_report.changes_table import over_time
-from rigwright.features.fleet_report.comparison import ComparisonResult
+from rigwright.features.fleet_report.changes import ComparisonResult, over_time
 from rigwright.features.fleet_report.options import FleetReportOptions
 from rigwright.features.stress import earlier_figures, measured_before
 from rigwright.fleet import actions, drift, gpu_places, pool

@@ -18,8 +18,8 @@ from rigwright.cli.fleet_check import RecordedIds
 from rigwright.core.errors import Unreachable
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.machine import MachineResult
-from rigwright.features.fleet_report import changes_table as table, command as fleet_report
-from rigwright.features.fleet_report.comparison import ComparisonResult
+from rigwright.features.fleet_report import changes as table, command as fleet_report
+from rigwright.features.fleet_report.changes import ComparisonResult
 from rigwright.history import History
 from rigwright.inventory.model import Host
 from rigwright.report import json_document

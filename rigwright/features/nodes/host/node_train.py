@@ -40,10 +40,8 @@ def reduce(runner, options, python, settings):
     """The RUN of nccl_nodes.py, and what it wrote."""
     place = runner.place("sum")
     path, program = os.path.join(place, "reduced"), os.path.join(place, "nccl_nodes.py")
-    for name in (
-        "nccl_nodes.py",
-        "nccl_cuda.py",
-    ):  # the user may not list this folder, so Python imports nothing from it
+    # the user may not list this folder, so Python imports nothing from it
+    for name in ("nccl_nodes.py", "nccl_cuda.py"):
         shutil.copy(os.path.join(train_smoke.FOLDER, name), place)
     argv = [sys.executable, program, "--write", path, "--run", options.run]
     for name in ("node", "nodes", "first_rank", "gpus", "ranks", "port", "address", "master"):

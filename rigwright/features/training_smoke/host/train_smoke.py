@@ -55,13 +55,8 @@ def train(runner, options, name, gpus, where, ranks, seconds, **settings):
     """Trains with torchrun, with the words `where`, on `gpus` GPUs here and `ranks` in all; returns the results."""
     place = runner.place("ranks-%s" % name.replace(" ", "-"))
     # torchrun, by the module's name: the script may not be installed
-    argv = [
-        interpreter_and_user(runner, options)[0],
-        "-m",
-        "torch.distributed.run",
-        "--nproc_per_node=%d" % gpus,
-        *where,
-    ]
+    argv = [interpreter_and_user(runner, options)[0], "-m", "torch.distributed.run"]
+    argv += ["--nproc_per_node=%d" % gpus, *where]
     argv += [os.path.join(FOLDER, "ddp_smoke.py"), "--seconds", "%g" % seconds, "--write", place]
     argv += ["--cpu"] * options.cpu
     settings["OMP_NUM_THREADS"] = "1"

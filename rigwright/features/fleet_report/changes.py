@@ -1,17 +1,26 @@
-"""What changed since the last report of a fleet, as text."""
+"""What changed since the last report of a fleet (`fleet.report`): the result of each host, and the text."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from typing import Any
 
+from msgspec import field
 from rich.console import Console
 
 from rigwright.core import numbers
+from rigwright.core.host_result import HostResult
 from rigwright.engine.report import HostReport
-from rigwright.features.fleet_report.comparison import ComparisonResult
 from rigwright.report.labels import as_is, local_time
 from rigwright.report.wrapping import hanging
+
+
+class ComparisonResult(HostResult, frozen=True):
+    """What changed on a host since an earlier report of the fleet: the key `fleet` in docs/reference/json.md."""
+
+    KEY = FIELD = "fleet"
+    fleet: dict[str, Any] = field(default_factory=dict)
 
 
 def over_time(console: Console, reports: Sequence[HostReport]) -> None:
