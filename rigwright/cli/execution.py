@@ -20,13 +20,13 @@ def run(options: CommandOptions) -> int:
     return getattr(importlib.import_module(module), function)(options) or 0
 
 
-def execute(options: type[CommandOptions], given: dict[str, Any]) -> tuple[int, str]:
+def execute(options: type[CommandOptions], flags: dict[str, Any]) -> tuple[int, str]:
     """Runs a command with the values of its flags; returns its exit code, and the message of an error, or "".
 
     SIGTERM and SIGHUP interrupt it as Ctrl-C does. It is an error if stdout cannot be written, as on a full disk.
     """
     try:
-        made = options_with(options, given)
+        made = options_with(options, flags)
         with interruption.raised():
             code = run(made)
     except RigwrightError as error:
@@ -42,20 +42,20 @@ def execute(options: type[CommandOptions], given: dict[str, Any]) -> tuple[int, 
     return code, ""
 
 
-def options_with(options: type[CommandOptions], given: dict[str, Any]) -> CommandOptions:
+def options_with(options: type[CommandOptions], flags: dict[str, Any]) -> CommandOptions:
     """The options with the values of the flags. Raises UsageError; a JSON document gets the error too."""
     try:
         for field in options.fields():
-            if field.metadata["without_value"] and given.get(field.name) is True:
-                given[field.name] = field.metadata["without_value"]
-            if field.default is MISSING and given.get(field.name) is None:
+            if field.metadata["without_value"] and flags.get(field.name) is True:
+                flags[field.name] = field.metadata["without_value"]
+            if field.default is MISSING and flags.get(field.name) is None:
                 flag, command = f"--{field.name.replace('_', '-')}", options.command
                 fix = f"{program_name()} {command} --help"
                 raise UsageError(command, f"{flag} is missing", f"{flag} with {field.metadata['help']}", fix)
-        return options(**given)
+        return options(**flags)
     except UsageError as error:
-        if given.get("json"):
+        if flags.get("json"):
             from rigwright.cli.answer import write_error
 
-            write_error(options.command, error, given["json"])
+            write_error(options.command, error, flags["json"])
         raise

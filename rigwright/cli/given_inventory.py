@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 
-def inventory_path(given: str) -> Path:
-    """The path of the inventory; `given` is the value of --inventory."""
-    return Path(given or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
+def inventory_path(typed: str) -> Path:
+    """The path of the inventory; `typed` is the value of --inventory."""
+    return Path(typed or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
 
 
-def read_inventory(given: str, vault_password_file: str = "") -> Any:
+def read_inventory(typed: str, vault_password_file: str = "") -> Any:
     """The inventory. Raises InputError."""
     from rigwright import inventory
 
-    return inventory.read(inventory_path(given), vault_password_file)
+    return inventory.read(inventory_path(typed), vault_password_file)
 
 
-def given_inventory(given: str) -> Any | None:
+def given_inventory(typed: str) -> Any | None:
     """As `read_inventory`; None when no inventory is named and ./inventory does not exist. Raises InputError."""
-    exists = given or os.environ.get("RIGWRIGHT_INVENTORY") or Path("inventory").exists()
-    return read_inventory(given) if exists else None
+    exists = typed or os.environ.get("RIGWRIGHT_INVENTORY") or Path("inventory").exists()
+    return read_inventory(typed) if exists else None

@@ -48,7 +48,7 @@ from rigwright.ssh.local import identifiers
 _NAME = lazy_re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-class Seen(Struct, frozen=True):
+class Hardware(Struct, frozen=True):
     """The hardware of the machine: GPU models by bus id, the number of NVSwitches, the board and the processors.
 
     `unlisted`: by bus id the PCI ids of GPUs that are not in the catalogue. `loaded`: the version of a loaded driver
@@ -97,16 +97,16 @@ def init(options: InitOptions, console: Console) -> None:
     if not options.local:
         removals = trust.confirm("init", host, options.yes, "the host key is not known; nothing was written")
         if removals:
-            found, fix = "another host key is on record for it", f"{removals[0]}, then init again"
-            raise UsageError("init", found, "one host key", fix)
-    seen = _look(host, console)
-    if options.local and not (recorded := identifiers(seen.identity)):
+            problem, fix = "another host key is on record for it", f"{removals[0]}, then init again"
+            raise UsageError("init", problem, "one host key", fix)
+    hardware = _look(host, console)
+    if options.local and not (recorded := identifiers(hardware.identity)):
         fix = "sudo systemd-machine-id-setup; then the same command"
         expected = "an identifier that tells this machine from others"
         raise HostError("init", "this machine has no identifier: no /etc/machine-id", expected, fix)
     if options.local:
         variables[LOCAL_MACHINE] = recorded
-    files = _described(options, folder, seen, console, datetime.date.today())
+    files = _described(options, folder, hardware, console, datetime.date.today())
     with atomic.alone(folder):
         _free(options.host, _inventory(folder))
         fresh = init_draft.with_host(atomic.text_of(hosts_file), str(hosts_file), options.host, variables)
@@ -143,9 +143,9 @@ def _completed(options: InitOptions, known: Inventory | None) -> InitOptions:
     return dataclasses.replace(options, host=name, address=address)
 
 
-def _unnamed(found: str, address: str) -> UsageError:
+def _unnamed(problem: str, address: str) -> UsageError:
     todo = f"invoke init --host gpu1 --address {address or 'ubuntu@192.168.1.20'}, with your own"
-    return UsageError("init", found, "a name for the machine, and how ssh reaches it", todo)
+    return UsageError("init", problem, "a name for the machine, and how ssh reaches it", todo)
 
 
 def _until_valid(question: str, check: Callable[[str], object]) -> str:
@@ -172,8 +172,8 @@ def _is_new(name: str, known: Inventory | None) -> bool:
     if host is None:
         return True
     if not host.is_this_machine:
-        found = f"'{name}' is in the inventory, reached by ssh ({host.where})"
-        raise UsageError("--local", found, "another name", f"{program_name()} init --local --host NAME")
+        problem = f"'{name}' is in the inventory, reached by ssh ({host.where})"
+        raise UsageError("--local", problem, "another name", f"{program_name()} init --local --host NAME")
     return False
 
 
@@ -188,28 +188,28 @@ def _free(name: str, known: Inventory | None) -> None:
         raise UsageError("--host", f"'{name}' is a group", "a name that is free", "--host servbadge, or another name")
     if known and _has_address(name, known):
         host = known.hosts[name]
-        found = f"'{name}' is in the inventory already ({host.where})"
+        problem = f"'{name}' is in the inventory already ({host.where})"
         update = f"{program_name()} init --host {name}, without --address, shows what changed"
         todo = f"{update}; or another --host, or edit {host.where}"
-        raise UsageError("--host", found, "a name that is free", todo)
+        raise UsageError("--host", problem, "a name that is free", todo)
 
 
 def _updated(options: InitOptions, folder: Path, known: Inventory | None, console: Console) -> None:
     """Shows the changed GPUs of a host; writes them with --update or after a yes. Raises UsageError, InputError."""
     host = known.hosts.get(options.host) if known else None
     if known is None or host is None or init_draft.PLACEHOLDER.fullmatch(host.address):
-        found = f"is missing, and {folder} has no host '{options.host}'"
+        problem = f"is missing, and {folder} has no host '{options.host}'"
         if host is not None:
-            found = f"is missing, and {host.where} has an example's address"
+            problem = f"is missing, and {host.where} has an example's address"
         todo = f"{program_name()} init --host {options.host} --address USER@HOST"
-        raise UsageError("--address", found, "where the new machine is: USER@HOST or USER@HOST:PORT", todo)
+        raise UsageError("--address", problem, "where the new machine is: USER@HOST or USER@HOST:PORT", todo)
     (host,) = known.select(host.name)
     described = of_host(host, known.rigs)
-    seen = _look(host, console)
-    if seen.unlisted:
-        raise _unlisted(seen, options)
+    hardware = _look(host, console)
+    if hardware.unlisted:
+        raise _unlisted(hardware, options)
     slots = {str(bus_id): position for bus_id, position in (described.desired.slots or {}).items()}
-    comparison = init_update.compared(described.rig, slots, seen.gpus)
+    comparison = init_update.compared(described.rig, slots, hardware.gpus)
     if not comparison.lines:
         console.print(f"The GPUs of [bold]{as_is(host.name)}[/] are those of the inventory.")
         return
@@ -218,15 +218,15 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
         console.print(f"  {as_is(line)}")
     if described.desired.driver is not None:
         try:
-            check_branch(dict(seen.gpus), described.desired.driver.branch)
+            check_branch(dict(hardware.gpus), described.desired.driver.branch)
         except HostError as error:
             console.print(f"[yellow]{as_is(error.found)}: {as_is(error.fix)}[/]")
     given = host.variables.get("expected_gpus")
-    if given is not None and given != len(seen.gpus):
+    if given is not None and given != len(hardware.gpus):
         console.print(
-            f"[yellow]{as_is(host.origin('expected_gpus'))} expects {given} GPUs; here are {len(seen.gpus)}[/]"
+            f"[yellow]{as_is(host.origin('expected_gpus'))} expects {given} GPUs; here are {len(hardware.gpus)}[/]"
         )
-    if len({card.key for card in seen.gpus.values()}) > 1:
+    if len({card.key for card in hardware.gpus.values()}) > 1:
         console.print(f"[yellow]{as_is(init_draft.MIXED)}[/]", soft_wrap=True)
     flag = f" --inventory {folder}" if options.inventory else ""
     question = "Write it into the inventory? [y/N] "
@@ -235,7 +235,7 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
         console.print(f"Nothing was written. To write it: {as_is(todo)}", soft_wrap=True)
         return
     with atomic.alone(folder):
-        files = _changed_files(folder, host, described, comparison, seen, options.supply_w or 0)
+        files = _changed_files(folder, host, described, comparison, hardware, options.supply_w or 0)
         atomic.change(files, lambda: of_host(inventory.read(folder).hosts[host.name], known.rigs))
     for path in files:
         console.print(f"wrote [bold]{as_is(str(path))}[/]")
@@ -243,18 +243,23 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
 
 
 def _changed_files(
-    folder: Path, host: Host, described: HostVariables, found: init_update.Comparison, seen: Seen, supply_w: int
+    folder: Path,
+    host: Host,
+    described: HostVariables,
+    compared: init_update.Comparison,
+    hardware: Hardware,
+    supply_w: int,
 ) -> dict[Path, str]:
     """The texts of the host's files with the GPUs that are there: its slots, and its rig where that is another now."""
     files: dict[Path, str] = {}
     rig, driver = described.rig, described.desired.driver
     own = folder / "rigs" / f"{rig.key}.yml" if rig else None
     fresh_rig = ""
-    if not found.rig_fits and own is not None and own.exists():
-        files[own] = init_update.with_value(atomic.text_of(own), str(own), "gpus", found.gpus)
-    elif not found.rig_fits and (others := _rigs_with(folder, found.gpus, seen)):
+    if not compared.rig_fits and own is not None and own.exists():
+        files[own] = init_update.with_value(atomic.text_of(own), str(own), "gpus", compared.gpus)
+    elif not compared.rig_fits and (others := _rigs_with(folder, compared.gpus, hardware)):
         fresh_rig = others[0].key
-    elif not found.rig_fits:
+    elif not compared.rig_fits:
         path = folder / "rigs" / f"{host.name}.yml"
         if path.exists():
             there = f"{path} is there, and {host.name} does not name it"
@@ -262,21 +267,28 @@ def _changed_files(
                 "init", there, f"rig: {host.name}", f"write rig: {host.name} for {host.name}, or move {path} away"
             )
         today = datetime.date.today()
-        branch = driver.branch if driver and driver.branch in fit(seen.gpus).branches else ""
+        branch = driver.branch if driver and driver.branch in fit(hardware.gpus).branches else ""
         files[path] = init_draft.rig_text(
-            seen.board, seen.cpu, seen.gpus, seen.nvswitches, supply_w, today, branch=branch, named=found.slots
+            hardware.board,
+            hardware.cpu,
+            hardware.gpus,
+            hardware.nvswitches,
+            supply_w,
+            today,
+            branch=branch,
+            named=compared.slots,
         )
         fresh_rig = host.name
-    for key, value in (("rig", fresh_rig), ("slots", found.slots)):
+    for key, value in (("rig", fresh_rig), ("slots", compared.slots)):
         if value:
             path = _file_of(host, key, folder)
             files[path] = init_update.with_value(files.get(path, atomic.text_of(path)), str(path), key, value)
     return files
 
 
-def _rigs_with(folder: Path, gpus: Mapping[str, str], seen: Seen) -> list[Rig]:
+def _rigs_with(folder: Path, gpus: Mapping[str, str], hardware: Hardware) -> list[Rig]:
     """The known rigs for the machine's board that have these GPUs at these positions."""
-    rigs = init_draft.matching(_every_rig(folder), list(seen.gpus.values()), seen.board)
+    rigs = init_draft.matching(_every_rig(folder), list(hardware.gpus.values()), hardware.board)
     return [rig for rig in rigs if rig.gpus == gpus]
 
 
@@ -293,8 +305,8 @@ def _file_of(host: Host, key: str, folder: Path) -> Path:
     if key not in host.variables:
         others = inventory.host_variables(folder, host.name)
         if others and not path.exists():
-            found = f"{folder}/host_vars has {host.name} in several files"
-            raise UsageError("init", found, str(path), f"write {key} yourself")
+            problem = f"{folder}/host_vars has {host.name} in several files"
+            raise UsageError("init", problem, str(path), f"write {key} yourself")
         return path
     set_by = Path(host.origin(key).rpartition(":")[0])
     if host.name not in (set_by.stem, set_by.parent.name) or "host_vars" not in set_by.parts:
@@ -303,9 +315,9 @@ def _file_of(host: Host, key: str, folder: Path) -> Path:
     return set_by
 
 
-def _unlisted(seen: Seen, options: InitOptions) -> HostError:
+def _unlisted(hardware: Hardware, options: InitOptions) -> HostError:
     """The error for GPUs that are neither in the catalogue nor driven by the loaded driver."""
-    cards = ", ".join(f"10de:{device_id} at {bus_id}" for bus_id, device_id in seen.unlisted.items())
+    cards = ", ".join(f"10de:{device_id} at {bus_id}" for bus_id, device_id in hardware.unlisted.items())
     version = catalogue.devices_version()
     return HostError(
         "init",
@@ -317,13 +329,13 @@ def _unlisted(seen: Seen, options: InitOptions) -> HostError:
 
 
 def _without_rig(
-    options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date
+    options: InitOptions, folder: Path, hardware: Hardware, console: Console, today: datetime.date
 ) -> dict[Path, str]:
     """The variables of a host with GPUs that are not in the catalogue. Raises HostError, UsageError."""
-    branch = options.driver or seen.loaded.partition(".")[0]
+    branch = options.driver or hardware.loaded.partition(".")[0]
     if branch not in catalogue.branches():
-        raise _unlisted(seen, options)
-    known = dict(seen.gpus)
+        raise _unlisted(hardware, options)
+    known = dict(hardware.gpus)
     if known:
         check_branch(known, branch)
     path = folder / "host_vars" / f"{options.host}.yml"
@@ -337,34 +349,40 @@ def _without_rig(
     toolkit = newest if newest in catalogue.toolkits() else ""
     if known and toolkit:
         toolkit = cuda_ceiling(fit(known), branch)[0] or ""
-    ids = [f"10de:{device_id}" for device_id in dict.fromkeys(seen.unlisted.values())]
-    why = "--driver gives" if options.driver else f"the loaded driver {seen.loaded} that drives it proves"
+    ids = [f"10de:{device_id}" for device_id in dict.fromkeys(hardware.unlisted.values())]
+    why = "--driver gives" if options.driver else f"the loaded driver {hardware.loaded} that drives it proves"
     version = catalogue.devices_version()
     unknown = f"NVIDIA's list of driver {version} does not have {', '.join(ids)}"
     console.print(f"[yellow]{unknown}; it gets branch {branch}, which {why}.[/]")
     console.print("[yellow]Nothing is known of it: no rig is drafted, and nothing is checked for it.[/]")
-    shows = _display(seen, console)
-    text = init_draft.unlisted_text([*seen.gpus, *seen.unlisted], branch, toolkit, flavour, ids, today, shows)
+    shows = _display(hardware, console)
+    text = init_draft.unlisted_text([*hardware.gpus, *hardware.unlisted], branch, toolkit, flavour, ids, today, shows)
     return {path: text}
 
 
 def _described(
-    options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date
+    options: InitOptions, folder: Path, hardware: Hardware, console: Console, today: datetime.date
 ) -> dict[Path, str]:
     """The files to write: the variables of the host, and a new rig if no known one matches. Raises UsageError."""
     files: dict[Path, str] = {}
-    if seen.unlisted:
-        return _without_rig(options, folder, seen, console, today)
-    rig = _rig(options, folder, seen, console)
+    if hardware.unlisted:
+        return _without_rig(options, folder, hardware, console, today)
+    rig = _rig(options, folder, hardware, console)
     if options.driver:
-        check_branch(dict(seen.gpus), options.driver)
+        check_branch(dict(hardware.gpus), options.driver)
     if rig is None:
         path = folder / "rigs" / f"{options.host}.yml"
         if path.exists():
             todo = f"another --host, or --rig {options.host}"
             raise UsageError("init", f"{path} is there, and is another machine", "a name that is free", todo)
         files[path] = init_draft.rig_text(
-            seen.board, seen.cpu, seen.gpus, seen.nvswitches, _supply_w(options), today, branch=options.driver
+            hardware.board,
+            hardware.cpu,
+            hardware.gpus,
+            hardware.nvswitches,
+            _supply_w(options),
+            today,
+            branch=options.driver,
         )
         with tempfile.TemporaryDirectory() as drafts:
             (Path(drafts) / path.name).write_text(files[path], encoding="utf-8")
@@ -372,13 +390,13 @@ def _described(
         console.print(f"A rig of its own is drafted: [bold]{as_is(str(path))}[/]")
         for note in rig.notes:
             console.print(f"[yellow]{as_is(note)}[/]", soft_wrap=True)
-    slots = init_draft.slots(rig, seen.gpus)
+    slots = init_draft.slots(rig, hardware.gpus)
     variables, path = _own_variables(folder, options.host), folder / "host_vars" / f"{options.host}.yml"
     if not variables:
-        return {**files, path: init_draft.host_text(rig, slots, today, options.driver, _display(seen, console))}
+        return {**files, path: init_draft.host_text(rig, slots, today, options.driver, _display(hardware, console))}
     if variables.get("rig") != rig.key:
-        found = f"{folder}/host_vars has {options.host} already, and it is not about {rig.key}"
-        raise UsageError("init", found, "a name that is free", "move that away, or choose another --host")
+        problem = f"{folder}/host_vars has {options.host} already, and it is not about {rig.key}"
+        raise UsageError("init", problem, "a name that is free", "move that away, or choose another --host")
     console.print(as_is(f"{folder}/host_vars has {options.host} already, with rig: {rig.key}; it stays as it is"))
     if "slots" not in variables:
         with contextlib.suppress(InputError):
@@ -393,18 +411,18 @@ def _own_variables(folder: Path, name: str) -> Mapping[str, Any]:
     return {} if example else inventory.host_variables(folder, name)
 
 
-def _display(seen: Seen, console: Console) -> bool | None:
+def _display(hardware: Hardware, console: Console) -> bool | None:
     """The value of `display` of the driver: true for a machine with graphical sessions, the answer at a terminal if
     only the screen is on a GPU, otherwise None; `plan` then names the choice.
     """
-    if seen.graphical.manager or seen.graphical.sessions:
-        what = seen.graphical.manager or ", ".join(seen.graphical.sessions)
+    if hardware.graphical.manager or hardware.graphical.sessions:
+        what = hardware.graphical.manager or ", ".join(hardware.graphical.sessions)
         text = f"It has a graphical session ({what}): display: true, the driver with the libraries for X and Wayland."
         console.print(f"[yellow]{as_is(text)}[/]", soft_wrap=True)
         return True
-    if not seen.screen_gpu or not prompt.on_terminal():
+    if not hardware.screen_gpu or not prompt.on_terminal():
         return None
-    print(f"Its screen is on the GPU {seen.screen_gpu}. ", end="")
+    print(f"Its screen is on the GPU {hardware.screen_gpu}. ", end="")
     return prompt.answer("Install the driver's libraries for X and Wayland too? [y/N] ").lower() in ("y", "yes")
 
 
@@ -419,13 +437,13 @@ def _connection_of(address: str) -> dict[str, Any]:
     """The connection variables of an address. Raises UsageError."""
     place = endpoint.parsed(address)
     if place is None:
-        found = f"'{address[:80]}' is no address"
-        raise UsageError("--address", found, endpoint.PLACE, "--address ubuntu@192.168.1.20")
+        problem = f"'{address[:80]}' is no address"
+        raise UsageError("--address", problem, endpoint.PLACE, "--address ubuntu@192.168.1.20")
     variables = {"ansible_host": place.address, "ansible_user": place.user, "ansible_port": place.port}
     return {name: value for name, value in variables.items() if value}
 
 
-def _look(host: Host, console: Console) -> Seen:
+def _look(host: Host, console: Console) -> Hardware:
     """Reads the hardware of the machine. Raises Unreachable; HostError when it has no GPU."""
     password = prompt.password if prompt.on_terminal() else None
     (run,) = host_runs.prepare([BoundPlaybook(host, (), ())], Options(secrets.token_hex(4)), no_events, password)
@@ -454,7 +472,7 @@ def _look(host: Host, console: Console) -> Seen:
     screen = display.screen_gpu(adapters) if isinstance(adapters, tuple) else ""
     shows = desk if isinstance(desk, display.Graphical) else display.NOT_GRAPHICAL
     this = identity if isinstance(identity, MachineIdentity) else MachineIdentity()
-    return Seen(known, unlisted, loaded, len(switches), board, cpu, shows, screen, this)
+    return Hardware(known, unlisted, loaded, len(switches), board, cpu, shows, screen, this)
 
 
 def _driving(run: HostRun, bus_ids: Iterable[str]) -> str:
@@ -469,23 +487,23 @@ def _driving(run: HostRun, bus_ids: Iterable[str]) -> str:
     return str(version or "") if set(bus_ids) <= answering else ""
 
 
-def _rig(options: InitOptions, folder: Path, seen: Seen, console: Console) -> Rig | None:
+def _rig(options: InitOptions, folder: Path, hardware: Hardware, console: Console) -> Rig | None:
     """The known rig that matches the machine; None if a new rig is needed. Raises UsageError."""
-    here = list(seen.gpus.values())
+    here = list(hardware.gpus.values())
     if options.rig:
         chosen = catalogue.rig(options.rig, "--rig", folder / "rigs")
         if Counter(model.key for model in here) != Counter(chosen.models):
-            init_draft.slots(chosen, seen.gpus)
+            init_draft.slots(chosen, hardware.gpus)
             console.print(
                 f"[yellow]{as_is(chosen.key)} has {as_is(counted_of(chosen))}; here are {as_is(counted(here))}[/]"
             )
         return chosen
     every = _every_rig(folder)
-    rigs = init_draft.matching(every, here, seen.board)
+    rigs = init_draft.matching(every, here, hardware.board)
     if len(rigs) == 1:
         console.print(f"It is the rig [bold]{as_is(rigs[0].key)}[/]: {as_is(rigs[0].title)}")
         return rigs[0]
-    if not rigs and (rigs := init_draft.lacking(every, here, seen.board)):
+    if not rigs and (rigs := init_draft.lacking(every, here, hardware.board)):
         text = f"its board is of {rigs[0].key}, which has {counted_of(rigs[0])}; here are {counted(here)}"
         console.print(f"[yellow]{as_is(text)}[/]")
     if not rigs:

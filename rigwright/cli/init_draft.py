@@ -57,8 +57,8 @@ def slots(rig: Rig, gpus: Mapping[str, Model]) -> dict[str, str]:
     for bus_id, model in sorted(gpus.items()):
         position = next((position for position, key in free.items() if key == model.key), None)
         if position is None:
-            found = f"{rig.key} has no position for the {model.label} at {bus_id}"
-            raise UsageError("init", found, "a rig with the machine's GPUs", f"invoke explain {rig.key}")
+            problem = f"{rig.key} has no position for the {model.label} at {bus_id}"
+            raise UsageError("init", problem, "a rig with the machine's GPUs", f"invoke explain {rig.key}")
         positions[bus_id] = position
         del free[position]
     return positions
@@ -245,8 +245,8 @@ def _readdressed(lines: list[str], hosts: YamlMapping, name: str, variables: Map
     now = given.get("ansible_host") if isinstance(given, YamlMapping) else None
     if not isinstance(given, YamlMapping) or not PLACEHOLDER.fullmatch(str(now)):
         where = hosts.where(name)
-        found = f"'{name}' is in the inventory already ({where})"
-        raise UsageError("--host", found, "another name", f"or edit {where}")
+        problem = f"'{name}' is in the inventory already ({where})"
+        raise UsageError("--host", problem, "another name", f"or edit {where}")
     at = hosts.lines[name] - 1
     if min(given.lines.values()) == hosts.lines[name]:  # {braces}, on the line of the name
         kept = {key: value for key, value in given.items() if key not in _CONNECTION}

@@ -42,8 +42,8 @@ def in_words(variable: str, value: Any) -> str:
 def of(host: Host, folder: Path, variable: str, value: Any) -> Line:
     """The line for a host of an inventory whose `host_vars/` are in `folder`."""
     own = folder / "host_vars"
-    found = [path for ending in _ENDINGS if (path := own / f"{host.name}{ending}").exists()]
-    first = found[0] if found else own / f"{host.name}.yml"
+    paths = [path for ending in _ENDINGS if (path := own / f"{host.name}{ending}").exists()]
+    first = paths[0] if paths else own / f"{host.name}.yml"
     origin, _, _ = (at := host.origins.get(variable, "")).rpartition(":")
     if origin == str(first) or origin.startswith(f"{first}/"):
         return Line(variable, value, at, Path(origin))

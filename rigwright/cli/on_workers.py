@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -24,7 +23,8 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HistoryError, HostError
 from rigwright.core.files import shipped_files
 from rigwright.core.process import interruption
-from rigwright.engine import events, playbook as playbooks
+from rigwright.engine import playbook as playbooks
+from rigwright.engine.events import ActivityStarted
 from rigwright.engine.host_run import HostRun
 from rigwright.fleet import pool, rollout
 from rigwright.fleet.dask_workers import Workers
@@ -46,31 +46,20 @@ _OWN_OPTIONS = (
     *("serial", "max_fail", "resume", "reboots"),
 )
 """Options of the controller, which are not sent."""
-_EVENTS: dict[str, Callable[..., events.Event]] = {
-    each.__name__: each
-    for each in (events.Connected, events.ActivityStarted, events.HostFinished, events.StepDone, events.Note)
-}
-_EVENTS["StepStarted"] = partial(events.StepStarted, changes=())
+_NO_REPORT = "the worker's answer is no report"
 _AGAIN = "look at the worker's log; then run the same command again, which goes on from where the host is"
 
 
 class Slice(Struct, eq=False):
-    """Hosts that a worker gets together. `reboots`: whether they will reboot. `text`: what the command said of them."""
+    """Hosts that a worker gets together. `text`: what the command said of them."""
 
     runs: Sequence[HostRun]
-    reboots: bool
     text: str = ""
 
 
 def size(hosts: int, workers: int) -> int:
     """The number of hosts of a slice: EACH slices for each worker, within LEAST and MOST."""
     return min(MOST, max(LEAST, -(-hosts // (EACH * max(1, workers)))))
-
-
-def cut(runs: Sequence[HostRun], most: int, will_reboot: Callable[[HostRun], bool]) -> list[Slice]:
-    """The slices of these hosts, in their order: those that will not reboot, then those that will."""
-    kinds = {reboots: [run for run in runs if will_reboot(run) is reboots] for reboots in (False, True)}
-    return [Slice(same[at : at + most], reboots) for reboots, same in kinds.items() for at in range(0, len(same), most)]
 
 
 class Slices:
@@ -108,7 +97,6 @@ class Slices:
             self.past = past.known(looked_up)
         self.question, self.lost = "", ""
         self.finished: set[str] = set()
-        self.connected: set[str] = set()
 
     def give_out(
         self,
@@ -121,16 +109,19 @@ class Slices:
         """Lets the workers run the command on the hosts that have no error, and shows its text.
 
         `on_end` is called with each host that has an answer. Once `too_many` is true of the number of failed hosts, no
-        further host begins. Raises KeyboardInterrupt after Ctrl-C; a second one does not wait for hosts at work.
+        further host begins. If a host will reboot, one slice is given out at a time.
+
+        Raises KeyboardInterrupt after Ctrl-C; a second one does not wait for hosts at work.
         """
         able = [run for run in runs if run.report.error is None and self._may_be_sent(run)]
         if not able:
             return
         most = self.options.slice or size(len(able), self.workers.count)
-        parts = cut(able, most, lambda run: yes and bool(_disrupting(run, only_reboots=True)))
+        parts = [Slice(able[at : at + most]) for at in range(0, len(able), most)]
+        one_at_a_time = yes and any(_disrupting(run, only_reboots=True) for run in able)
         try:
             with able[0].stage([run.host.name for run in able]):
-                for part in self._answers(parts, yes, too_many):
+                for part in self._answers(parts, yes, one_at_a_time, too_many):
                     for run in part.runs:
                         on_end(run)
         finally:
@@ -141,76 +132,67 @@ class Slices:
                 for line in part.text.splitlines():
                     self.output.text.plain(line)
 
-    def _answers(self, parts: Sequence[Slice], yes: bool, too_many: Callable[[int], bool]) -> Iterator[Slice]:
+    def _answers(
+        self, parts: Sequence[Slice], yes: bool, one_at_a_time: bool, too_many: Callable[[int], bool]
+    ) -> Iterator[Slice]:
         """Gives out the slices; yields each one when its answer is in the reports of its hosts."""
-        run = parts[0].runs[0].options.run_id
-        queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-        waiting, given, signals, stopped = list(parts), list[Slice](), 0, False
-        what: Any
-        runs = {run.host.name: run for part in parts for run in part.runs}
-        failed: set[str] = set()
+        run_id = parts[0].runs[0].options.run_id
+        queue: SimpleQueue[tuple[Slice, str | BaseException] | None] = SimpleQueue()  # an answer; None for a signal
+        waiting, given_out, failed, signals, stopped = list(parts), list[Slice](), 0, 0, False
 
         def submit(part: Slice) -> None:
-            waiting.remove(part)
-            given.append(part)
-            future = self.workers.submit(run_slice, run, self._order(part, yes))
+            given_out.append(part)
+            for run in part.runs:
+                run.tell(ActivityStarted(run.host.name, "with a worker"))
+            most_failed = next((more for more in range(len(part.runs)) if too_many(failed + more + 1)), len(part.runs))
+            future = self.workers.submit(run_slice, run_id, self._order(part, yes, most_failed))
             # The result is fetched from its worker in the thread of the callback: this one handles signals.
-            future.add_done_callback(lambda done: queue.put(("answer", (part, _result(done)))))
+            future.add_done_callback(lambda done: queue.put((part, _result(done))))
 
-        with (
-            interruption.handled(lambda number: queue.put(("signal", number))),
-            self.workers.events(run, lambda event: queue.put(("event", event))),
-        ):
-            while given or (waiting and not stopped):
-                while not stopped and (part := self._next(waiting, given)):
-                    submit(part)
-                kind, what = "", None
-                with suppress(Empty):
-                    kind, what = queue.get(timeout=0.5)
-                if kind == "signal":
+        with interruption.handled(lambda _signal: queue.put(None)):
+            while given_out or (waiting and not stopped):
+                while waiting and not stopped and len(given_out) < (1 if one_at_a_time else self.workers.threads):
+                    submit(waiting.pop(0))
+                try:
+                    answer = queue.get(timeout=0.5)
+                except Empty:
+                    if self.workers.lost:
+                        for part in [*given_out, *waiting]:
+                            self._read(part, ConnectionError(self.workers.lost), pool.never)
+                            yield part
+                        given_out, waiting = [], []
+                    continue
+                if answer is None:
                     signals += 1
-                elif kind == "event" and (name := self._show(what, runs)):
-                    failed.add(name)
-                elif kind == "answer" and what[0] in given:
-                    given.remove(what[0])
-                    self._read(*what, stopped=stopped)
-                    failed |= {run.host.name for run in what[0].runs if run.report.bad}
-                    yield what[0]
-                elif self.workers.lost:
-                    for part in [*given, *waiting]:
-                        self._read(part, ConnectionError(self.workers.lost), stopped=False)
-                        yield part
-                    given, waiting = [], []
+                elif answer[0] in given_out:
+                    part = answer[0]
+                    given_out.remove(part)
+                    self._read(*answer, lambda bad: stopped or too_many(failed + bad))  # noqa: B023
+                    failed += sum(run.report.bad for run in part.runs)
+                    yield part
                 if signals > 1:
-                    for each in (each for part in given for each in part.runs):
-                        each.report = left_behind(each)
+                    for run in (run for part in given_out for run in part.runs):
+                        run.report = left_behind(run)
                     break
-                if not stopped and (signals or too_many(len(failed))):
+                if not stopped and (signals or too_many(failed)):
                     stopped = True
-                    self.workers.call_all(stop, run, "interrupt" if signals else "no more")
+                    self.workers.call_all(stop, run_id, "interrupt" if signals else "no more")
         pool.leave_out([run for part in waiting for run in part.runs])
         if signals:
             raise KeyboardInterrupt
-
-    def _next(self, waiting: Sequence[Slice], given: Sequence[Slice]) -> Slice | None:
-        """The next slice that the workers have a thread for. Slices whose hosts will reboot come one at a time."""
-        if len(given) >= self.workers.threads:
-            return None
-        one_reboots = any(part.reboots for part in given)
-        return next((part for part in waiting if not (part.reboots and one_reboots)), None)
 
     def _may_be_sent(self, run: HostRun) -> bool:
         """Whether its work needs no secret; else that is the error of the host."""
         steps = [f"the step '{step.name}'" for step in run.bound.steps if secrets.holds(step.parameters)]
         checks = [f"the check '{check.name}'" for check in run.bound.checks if secrets.holds(check.parameters)]
         for what in (*steps, *checks, *(name for name in CONNECTION if name in run.host.secret)):
-            found = f"{what} needs a secret of the inventory, which is not sent to workers"
+            problem = f"{what} needs a secret of the inventory, which is not sent to workers"
             fix = "run this host without --executor, or with --tags that leave the step out"
-            run.report = run.report.with_error(HostError(run.host.name, found, "work without secrets", fix))
+            run.report = run.report.with_error(HostError(run.host.name, problem, "work without secrets", fix))
             return False
         return True
 
-    def _order(self, part: Slice, yes: bool) -> str:
+    def _order(self, part: Slice, yes: bool, most_failed: int) -> str:
         """The order for a slice as text, without a secret."""
         own = {run.host.name: run.host.variables for run in part.runs}
         hosts: dict[str, Any] = {name: {} for name in self.inventory.groups["all"]}
@@ -223,38 +205,28 @@ class Slices:
             if group not in ("all", "ungrouped")
         }
         inventory = f"{self.inventory.rigs.parent.absolute()}/hosts.yml"
-        given = {"host": ",".join(own), "inventory": inventory, "json": "-", "yes": yes, "playbook": self.playbook}
-        options = {**vars(self.options), **given}
+        ours = {"host": ",".join(own), "inventory": inventory, "json": "-", "yes": yes, "playbook": self.playbook}
+        options = {**vars(self.options), **ours}
         run = part.runs[0].options
         order: SliceOrder = {
             "command": f"{type(self.options).__module__}:{type(self.options).__name__}",
-            "options": {
-                name: options[name] for name in vars(self.options) if name in given or name not in _OWN_OPTIONS
-            },
+            "options": {name: options[name] for name in vars(self.options) if name in ours or name not in _OWN_OPTIONS},
             "files": {**self.files, inventory: json.dumps({"all": {"hosts": hosts, "children": groups}})},
             "machines": self.past,
             "runs": [*run.earlier_runs, run.run_id],
             "reboots": run.reboots,
             "lost": self.lost,
+            "most_failed": most_failed,
             "digests": {run.host.name: rollout.digest(run.bound) for run in part.runs},
             "announced": {run.host.name: _disrupting(run) for run in part.runs} if yes else None,
         }
         return json.dumps(order, allow_nan=False, default=str)
 
-    def _show(self, event: object, runs: dict[str, HostRun]) -> str:
-        """Shows an event of a host; returns the name of a host that has failed, else "". Another text is left out."""
-        try:
-            kind, values = json.loads(str(event)[:10_000])
-            shown, run = _EVENTS[kind](**values), runs[values["host"]]
-        except Exception:
-            return ""
-        if not isinstance(shown, events.Connected) or shown.host not in self.connected:
-            run.tell(shown)
-        self.connected |= {shown.host} if isinstance(shown, events.Connected) else set()
-        return shown.host if isinstance(shown, events.HostFinished) and shown.outcome == "failed" else ""
+    def _read(self, part: Slice, answer: str | BaseException, may_leave_out: Callable[[int], bool]) -> None:
+        """Gives a slice its text and its hosts their reports; a host without a valid report gets an error.
 
-    def _read(self, part: Slice, answer: str | BaseException, *, stopped: bool) -> None:
-        """Gives a slice its text and its hosts their reports; a host without a valid report gets an error."""
+        `may_leave_out`: whether a worker may leave hosts out when so many hosts of the slice are bad.
+        """
         document: dict[str, Any] = {}
         problem = ""
         try:
@@ -263,22 +235,24 @@ class Slices:
             problem = f"the worker that had it gave no answer that can be used ({type(error).__name__}: {error})"
         more, stopped_by = document.get("slice", {}), document.get("error") or {}
         words = [one_line(str(stopped_by.get(key, "")))[:500] for key in ("where", "found") if stopped_by.get(key)]
-        says = f"the worker says: {': '.join(words)}" if words else "the worker's answer is no report of this host"
+        problem = problem or (f"the worker says: {': '.join(words)}" if words else f"{_NO_REPORT} of this host")
+        problems: dict[str, str] = {}
         for run in part.runs:
             name = run.host.name
-            found = problem or says
-            if name in document.get("hosts", {}):
-                try:
-                    run.report = json_document.read_host(
-                        run.host, document["hosts"][name], more["exit_codes"].get(name, 0)
-                    )
-                except Exception as wrong:
-                    found = f"the worker's answer is no report of this host: {str(wrong)[:200]}"
-                else:
-                    if run.report.status != "not_attempted" or stopped:
-                        continue
-                    found = "its worker did not begin it"
-            run.report = run.report.with_error(HostError(name, found, "the report of the work", _AGAIN))
+            if name not in document.get("hosts", {}):
+                problems[name] = problem
+                continue
+            try:
+                run.report = json_document.read_host(run.host, document["hosts"][name], more["exit_codes"].get(name, 0))
+            except Exception as wrong:
+                problems[name] = f"{_NO_REPORT} of this host: {str(wrong)[:200]}"
+        bad = sum(run.host.name in problems or run.report.bad for run in part.runs)
+        for run in part.runs:
+            if run.report.status == "not_attempted" and run.host.name not in problems and not may_leave_out(bad):
+                problems[run.host.name] = "its worker did not begin it"
+            if run.host.name in problems:
+                refusal = HostError(run.host.name, problems[run.host.name], "the report of the work", _AGAIN)
+                run.report = run.report.with_error(refusal)
         if stopped_by.get("where") == CONSENT:
             self.question = one_line(str(stopped_by.get("found")))[:200]
         else:

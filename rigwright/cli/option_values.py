@@ -27,8 +27,8 @@ class OptionType(Struct, frozen=True):
         try:
             return self.parse(text.strip())
         except (ValueError, OverflowError):
-            found = f"'{text[:80]}' is no {self.wrong}"
-            raise UsageError(flag, found, self.expected, f"{flag} {self.example}".strip()) from None
+            problem = f"'{text[:80]}' is no {self.wrong}"
+            raise UsageError(flag, problem, self.expected, f"{flag} {self.example}".strip()) from None
 
 
 def count(quantity: str, least: int = 1, most: int = numbers.MOST, example: int | None = None) -> OptionType:

@@ -85,9 +85,9 @@ def _resumed(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
     from rigwright.fleet.rollout import Rolling
 
     if options.serial:
-        found, expected = "keeps the batches of the rollout that stopped", "--resume without --serial"
+        problem, expected = "keeps the batches of the rollout that stopped", "--resume without --serial"
         raise UsageError(
-            "--resume", found, expected, "leave --serial out; or leave --resume out to begin a new rollout"
+            "--resume", problem, expected, "leave --serial out; or leave --resume out to begin a new rollout"
         )
     state = journal.stopped()
     playbook = options.playbook and str(runner.playbook(options.playbook, "provision").resolve())
@@ -98,9 +98,9 @@ def _resumed(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
         ("--tags", options.tags, state.tags),
     ):
         if typed and typed != old:
-            found = f"the rollout that stopped (run {state.run}) was of {option} {old or 'without'}, not {typed}"
+            problem = f"the rollout that stopped (run {state.run}) was of {option} {old or 'without'}, not {typed}"
             todo = f"leave {option} out; or begin a new rollout: --serial in place of --resume"
-            raise UsageError("--resume", found, "the options of the same rollout", todo)
+            raise UsageError("--resume", problem, "the options of the same rollout", todo)
     state = replace(
         state,
         runs=(*state.runs, run_id),
@@ -179,8 +179,8 @@ def _show_resumed(rolling: Rolling, text: Any) -> None:
     state = rolling.state
     done = f"{len(state.hosts) - len(state.pending)} of {count(len(state.hosts), 'host')} done"
     text.line(f"Going on with the rollout of run [bold]{state.run}[/]: {done}")
-    given = "".join(f", {name} {value}" for name, value in (("--host", state.host), ("--tags", state.tags)) if value)
-    text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{given}")
+    limits = "".join(f", {name} {value}" for name, value in (("--host", state.host), ("--tags", state.tags)) if value)
+    text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{limits}")
     if state.begun:
         text.plain(f"  at work when it stopped: {host_ranges.folded(state.begun)}")
 
@@ -193,11 +193,11 @@ def _show_end(rolling: Rolling, runs: Sequence[HostRun], failed: Sequence[str], 
     if not state.pending:
         text.line(f"\n[bold green]Rollout done[/]: {count(len(state.hosts), 'host')}.")
         return
-    left = [run.host.name for run in runs if run.host.name in {*state.pending} - {*failed}]
+    rest_of_hosts = [run.host.name for run in runs if run.host.name in {*state.pending} - {*failed}]
     bad = f"{len(failed)} of {count(len(state.hosts), 'host')} failed ({host_ranges.folded(failed)})"
     if rolling.stopped:
         rolling.stopped = f"{bad}, {rolling.stopped}"
-        rest = f"; not attempted: {host_ranges.folded(left)}" if left else ""
+        rest = f"; not attempted: {host_ranges.folded(rest_of_hosts)}" if rest_of_hosts else ""
         text.line(f"\n[bold red]Stopped[/]: {as_is(rolling.stopped + rest)}")
     else:
         text.line(f"\n[bold]Rollout[/]: {as_is(bad)}, the others are done")

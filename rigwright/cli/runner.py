@@ -194,7 +194,7 @@ def _run(command: HostCommand, run_id: str, runs: list[HostRun], output: Output,
             bound = command.rollout.to_do(bound) if command.rollout else bound
             refused |= slice_command.here.refused(bound) if slice_command.here else {}
             command.before_connecting(inventory, bound)
-            output.inventory, output.many = short(inventory.path), len(bound) > 1
+            output.inventory, output.many = short(inventory.path), len(bound) > 1 or bool(slice_command.here)
             runs.extend(_jobs(command, run_id, bound, output, begun))
             pool.refuse(runs, refused)
             try:
@@ -257,10 +257,10 @@ def _jobs(
         announced=order["announced"] if order else None,
     )
     ask_password = password if prompt.on_terminal() and sys.stderr.isatty() else None
-    sink = here.tell if here else output.progress if command.quiet else output.event
+    sink = output.progress if command.quiet else output.event
     runs = host_runs.prepare(bound, options, sink, ask_password, nullcontext if command.watch else output.stage, begun)
     if order:
-        runs[0].state.lost = order["lost"]
+        runs[0].state.lost, runs[0].state.most_failed = order["lost"], order["most_failed"]
     return runs
 
 
@@ -330,15 +330,15 @@ def _require_alone(hosts: Sequence[Host], options: HostsOptions) -> None:
         return
     name = local[0].name
     if len(local) > 1:
-        found = f"{' and '.join(each.name for each in local[:4])} are this machine (ansible_connection: local)"
-        raise UsageError("--host", found, "one name for this machine", f"--host {name}")
+        problem = f"{' and '.join(each.name for each in local[:4])} are this machine (ansible_connection: local)"
+        raise UsageError("--host", problem, "one name for this machine", f"--host {name}")
     if options.changes_hosts and len(hosts) > 1:
-        found = f"{name} is this machine, whose reboot would end the run of the other {len(hosts) - 1}"
+        problem = f"{name} is this machine, whose reboot would end the run of the other {len(hosts) - 1}"
         fix = f"--host '{options.host or 'all'}:!{name}', then --host {name}"
-        raise UsageError("--host", found, f"{name} alone, or the others", fix)
+        raise UsageError("--host", problem, f"{name} alone, or the others", fix)
     if options.executor:
-        found, expected = f"{name} is this machine, and workers are others", f"--host {name} without --executor"
-        raise UsageError("--executor", found, expected, "leave --executor out")
+        problem, expected = f"{name} is this machine, and workers are others", f"--host {name} without --executor"
+        raise UsageError("--executor", problem, expected, "leave --executor out")
 
 
 def _name_of_address(address: str, inventory: str) -> str:
@@ -423,9 +423,9 @@ def warn_of_age(text: Any) -> None:
         text.warn(warning)
 
 
-def playbook(given: str, default: str) -> Path:
+def playbook(named: str, default: str) -> Path:
     """The playbook of --playbook, a file or the name of a shipped playbook; otherwise the default one."""
-    if not given:
+    if not named:
         return shipped_files.folder("playbooks") / f"{default}.yml"
     shipped = {path.stem: path for path in shipped_files.folder("playbooks").glob("*.yml")}
-    return Path(given) if given not in shipped or Path(given).is_file() else shipped[given]
+    return Path(named) if named not in shipped or Path(named).is_file() else shipped[named]

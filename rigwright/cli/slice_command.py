@@ -1,8 +1,7 @@
 """A worker of `--executor`: it runs the ordinary command on a slice of the hosts, in a process of its own.
 
 The process reads its order from stdin, as one line of JSON. After another line it begins no further host. The end of
-stdin counts as Ctrl-C, so the process also ends when its worker is killed. It writes its events and then its document
-to stdout, a line of JSON each.
+stdin counts as Ctrl-C, so the process also ends when its worker is killed. It writes its document to stdout.
 """
 
 from __future__ import annotations
@@ -20,14 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict
 
-from msgspec.structs import asdict
-
 from rigwright.core.errors import ConsentError, HostError, RigwrightError, unexpected
 
 if TYPE_CHECKING:
     import subprocess
 
-    from rigwright.engine.events import Event
     from rigwright.engine.host_run import HostRun
     from rigwright.engine.playbook import BoundPlaybook
 
@@ -53,7 +49,8 @@ class SliceOrder(TypedDict):
     `command`: MODULE:CLASS of the options. `options`: an inventory and a playbook among `files` mean the worker's copy.
     `files`: by path the texts of the inventory, playbooks, templates and rigs. `machines`: rows of the history. `runs`:
     the run, and before it the runs that it continues, whose leases are taken over. `reboots`: the most hosts that may
-    reboot at a time. `lost`: a host that did not come back from a reboot, or "". `digests`: of the steps and checks of
+    reboot at a time. `lost`: a host that did not come back from a reboot, or "". `most_failed`: no further host begins
+    once more hosts than this have failed. `digests`: of the steps and checks of
     each host. `announced`: by host the steps whose disruption a person was shown; None: nobody was shown a plan.
     """
 
@@ -64,6 +61,7 @@ class SliceOrder(TypedDict):
     runs: list[str]
     reboots: int
     lost: str
+    most_failed: int
     digests: dict[str, str]
     announced: dict[str, list[str]] | None
 
@@ -87,7 +85,7 @@ def _document(run: str, order: str) -> str:
 
     worker: Any = get_worker()
     key = worker.get_current_task()
-    argv, document = [sys.executable, "-c", _PROGRAM], ""
+    argv = [sys.executable, "-c", _PROGRAM]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as child:
         assert child.stdin
         assert child.stdout
@@ -96,11 +94,7 @@ def _document(run: str, order: str) -> str:
             child.stdin.write(f"{order}\n")
             child.stdin.flush()
             threading.Thread(target=_watch, args=(worker, key, run, child), daemon=True).start()
-            for line in child.stdout:
-                if line.startswith("["):
-                    worker.log_event(run, line)
-                else:
-                    document = line
+            document = child.stdout.read()
         finally:
             _children[run].remove(child)
     return document or json.dumps({"failed": f"its command ended with {child.returncode}, without a document"})
@@ -131,12 +125,11 @@ def stop(run: str, how: str) -> None:
 class SliceCommand:
     """The command of an order in this process, with copies of the controller's files below `place`.
 
-    `text`: the text of the command for a person. `feed`: the stream for its events and its document.
+    `text`: the text of the command for a person. `feed`: the stream for its document.
     """
 
     def __init__(self, order: SliceOrder, place: Path, feed: IO[str]) -> None:
         self.order, self.place, self.text, self._feed = order, place, io.StringIO(), feed
-        self._lock = threading.Lock()
 
     def given(self) -> dict[str, Any]:
         """The options of the command. Writes the files that they name."""
@@ -165,21 +158,6 @@ class SliceCommand:
         module, _, name = self.order["command"].partition(":")
         execution.execute(getattr(importlib.import_module(module), name), self.given())
 
-    def tell(self, event: Event) -> None:
-        """Passes an event to the controller. Lines of output stay in the document."""
-        if (kind := type(event).__name__) != "OutputLine":
-            self._write(
-                [kind, {name: value for name, value in asdict(event).items() if isinstance(value, (str, float))}]
-            )
-
-    def _write(self, value: object) -> None:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False).replace(str(self.place), "")
-        folder = Path(self.order["options"]["inventory"]).parent
-        text = text.replace(f"{folder}/group_vars/all.yml:1", f"{PASSWORD_FILE} of the worker")
-        with self._lock:
-            self._feed.write(f"{text}\n")
-            self._feed.flush()
-
     def consent(self, yes: bool, question: str) -> None:
         """Raises ConsentError, so that the controller asks. If it has asked, the plan is left out of the text."""
         if self.order["announced"] is not None:
@@ -192,10 +170,12 @@ class SliceCommand:
         """By host the error of each whose steps and checks differ from those at the controller."""
         from rigwright.fleet import rollout
 
-        found = "its steps and checks are others on the worker: a condition needs a secret, or a file that was not sent"
+        problem = (
+            "its steps and checks are others on the worker: a condition needs a secret, or a file that was not sent"
+        )
         fix = "run this host without --executor"
         return {
-            playbook.host.name: HostError(playbook.host.name, found, "the same steps", fix)
+            playbook.host.name: HostError(playbook.host.name, problem, "the same steps", fix)
             for playbook in bound
             if rollout.digest(playbook, str(self.place)) != self.order["digests"][playbook.host.name]
         }
@@ -205,7 +185,11 @@ class SliceCommand:
         codes = {run.host.name: run.report.error.exit_code for run in runs if run.report.error}
         lost = runs[0].state.lost if runs else ""
         text = self.text.getvalue()[:LONGEST_TEXT]
-        self._write({**document, "slice": {"text": text, "exit_codes": codes, "lost": lost}})
+        document = {**document, "slice": {"text": text, "exit_codes": codes, "lost": lost}}
+        folder = Path(self.order["options"]["inventory"]).parent
+        written = json.dumps(document, ensure_ascii=False, allow_nan=False).replace(str(self.place), "")
+        self._feed.write(written.replace(f"{folder}/group_vars/all.yml:1", f"{PASSWORD_FILE} of the worker"))
+        self._feed.flush()
 
 
 here: SliceCommand | None = None

@@ -206,9 +206,9 @@ class _Application:
         again = self.run.planned([step])[0]
         if again.status != "ok":
             wanted = [f"{change.subject}: {change.before or 'nothing'} -> {change.after}" for change in again.changes]
-            found = f"ran, and the host still wants: {'; '.join(wanted) or again.reason}"
+            problem = f"ran, and the host still wants: {'; '.join(wanted) or again.reason}"
             fix = "look at what the host says, then run it again"
-            raise again.error or HostError(step.name, found, "nothing left to do", fix)
+            raise again.error or HostError(step.name, problem, "nothing left to do", fix)
 
     def _require_consent(self, planned: PlannedStep, announced: bool) -> None:
         """Raises ConsentError for a disruptive change that the preview did not show, or while processes use the
@@ -218,8 +218,8 @@ class _Application:
         if self.run.options.disrupt or not (disruptive or reboots):
             return
         if disruptive and not announced:
-            found = f"{disruptive[0].subject} was not announced ({disruptive[0].before})"
-            raise ConsentError(name, found, "a yes to it", "the same command with --disrupt")
+            problem = f"{disruptive[0].subject} was not announced ({disruptive[0].before})"
+            raise ConsentError(name, problem, "a yes to it", "the same command with --disrupt")
         if users := gpu_users(self.run):
             fix = "wait for their end, or end them; or add --disrupt"
             raise ConsentError(name, f"GPUs are in use by {users}", "idle GPUs", fix)

@@ -59,12 +59,15 @@ class RunState(Struct):
     """State that all hosts of a run share.
 
     `reboot_slots` limits concurrent reboots. `lost`: the name of a host that did not come back from a reboot; no other
-    host is rebooted after that. `stopping` is set by the first Ctrl-C. `results`: of steps and checks, which hosts have
+    host is rebooted after that. `failed`: names of hosts; with more than `most_failed` (None: no limit) no further
+    host begins. `stopping` is set by the first Ctrl-C. `results`: of steps and checks, which hosts have
     in common.
     """
 
     reboot_slots: threading.Semaphore
     lost: str = ""
+    failed: set[str] = field(default_factory=set)
+    most_failed: int | None = None
     stopping: threading.Event = field(default_factory=threading.Event)
     results: SharedResults = field(default_factory=SharedResults)
 

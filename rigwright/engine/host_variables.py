@@ -42,20 +42,20 @@ class HostVariables(Struct, frozen=True, dict=True):
     @cached_property
     def parameters(self) -> dict[str, Any]:
         """The values that parameters of these names get where a task does not give them."""
-        given = {name: value for name in VARIABLES if (value := getattr(self.desired, name)) is not None}
-        given |= self.desired.of_features
-        return {**given, "rig": self.rig} if self.rig else given
+        values = {name: value for name in VARIABLES if (value := getattr(self.desired, name)) is not None}
+        values |= self.desired.of_features
+        return {**values, "rig": self.rig} if self.rig else values
 
-    def with_vars(self, given: YamlMapping | None, where: str) -> HostVariables:
+    def with_vars(self, own: YamlMapping | None, where: str) -> HostVariables:
         """These, with the `vars` of a play or task over them; they count as those of the inventory. Raises
         InputError."""
-        if not given:
+        if not own:
             return self
-        variables = settled({**self.variables, **given}, where, self.host.origins, self.host.closed)
-        ours = {name: variables[name] for name in given if name in variable_names()}
+        variables = settled({**self.variables, **own}, where, self.host.origins, self.host.closed)
+        ours = {name: variables[name] for name in own if name in variable_names()}
         if not ours:
             return replace(self, variables=variables)
-        origins = {**self.host.origins, **{name: given.where(name) for name in ours}}
+        origins = {**self.host.origins, **{name: own.where(name) for name in ours}}
         host = dataclasses.replace(self.host, variables={**self.host.variables, **ours}, origins=origins)
         typed = of_host(host, self.rigs)
         ours = {name: typed.variables[name] for name in variable_names() if name in typed.variables}
@@ -75,8 +75,8 @@ def of_host(host: Host, rigs: Path) -> HostVariables:
         variables.setdefault("slots", rig.slots)
     if variables.get("limits") == "auto":
         if rig is None or rig.limits is None:
-            found = f"limits are auto, and {f'the rig {rig.key} has none' if rig else 'there is no rig'}"
-            raise InputError(host.origin("limits"), found, "a rig with limits, or limits written out")
+            problem = f"limits are auto, and {f'the rig {rig.key} has none' if rig else 'there is no rig'}"
+            raise InputError(host.origin("limits"), problem, "a rig with limits, or limits written out")
         variables["limits"] = {key: value for key, value in to_builtins(rig.limits).items() if value not in (None, {})}
     values = {
         name: convert(variables[name], variable_type(name), host.origin(name), name)
@@ -108,16 +108,18 @@ def _check_accepted(names: Mapping[str, Any], origin: str) -> None:
     for name in names:
         where = names.where(name) if isinstance(names, YamlMapping) else origin
         if name == REQUIRED_TEST:
-            found = f"accepted: '{name}' says that a test is required, and what is not proved cannot be accepted"
-            raise InputError(where, found, "the name of a warning", "invoke provision, which runs the test")
+            problem = f"accepted: '{name}' says that a test is required, and what is not proved cannot be accepted"
+            raise InputError(where, problem, "the name of a warning", "invoke provision, which runs the test")
         if (symptom := symptoms.get(name)) and symptom.level != "warn":
-            found = f"accepted: '{name}' is {'a failure' if symptom.level == 'fail' else 'information'}, not a warning"
-            raise InputError(where, found, "the name of a warning", f"invoke explain {name}")
+            problem = (
+                f"accepted: '{name}' is {'a failure' if symptom.level == 'fail' else 'information'}, not a warning"
+            )
+            raise InputError(where, problem, "the name of a warning", f"invoke explain {name}")
         if not symptom and name not in DRIFT and plugins.find("checks", name) is None:
             warnings = (key for key, known in symptoms.items() if known.level == "warn")
-            found = f"accepted: no finding '{name}'{did_you_mean(name, [*plugins.known('checks'), *warnings])}"
+            problem = f"accepted: no finding '{name}'{did_you_mean(name, [*plugins.known('checks'), *warnings])}"
             fix = "the names are in docs/reference/checks.md, and under `findings` of invoke verify --json -"
-            raise InputError(where, found, "a check, such as driver.patched, or a warning of the catalogue", fix)
+            raise InputError(where, problem, "a check, such as driver.patched, or a warning of the catalogue", fix)
 
 
 def _check_slots(slots: Mapping[Any, str], rig: Rig, where: str) -> None:
@@ -128,8 +130,8 @@ def _check_slots(slots: Mapping[Any, str], rig: Rig, where: str) -> None:
         raise InputError(where, f"two bus ids for {twice}", "each position once")
     unknown = next((position for position in positions if position not in rig.gpus), None)
     if unknown is not None:
-        found = f"'{unknown}' is no position of {rig.key}{did_you_mean(unknown, rig.gpus)}"
-        raise InputError(where, found, f"one of {', '.join(rig.gpus)}")
+        problem = f"'{unknown}' is no position of {rig.key}{did_you_mean(unknown, rig.gpus)}"
+        raise InputError(where, problem, f"one of {', '.join(rig.gpus)}")
 
 
 def _check_exceptions(variable: str, gpus: Collection[str], desired: Desired, where: str) -> None:
@@ -144,6 +146,6 @@ def _check_exceptions(variable: str, gpus: Collection[str], desired: Desired, wh
         if name not in names and not re.fullmatch(
             r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|10de:[0-9a-f]{4}", name
         ):
-            found = f"{variable}: no GPU '{name}'{did_you_mean(name, names)}"
+            problem = f"{variable}: no GPU '{name}'{did_you_mean(name, names)}"
             places = ", ".join(positions) or "none is named: slots names them"
-            raise InputError(where, found, f"a position ({places}), a model, or a whole UUID")
+            raise InputError(where, problem, f"a position ({places}), a model, or a whole UUID")

@@ -181,11 +181,13 @@ def watch(
             minutes = count(round((quiet_since - began) / 60), "minute")
             on_line(f"at work for {minutes}, and silent for the last {QUIET_S // 60}")
         if code in ("running", "lost") and boot and seen_boot != boot:
-            found = f"the machine went down in the middle of it, and booted again at {poll['booted'].decode()}"
-            raise HostError(step, found, "the job to end", _AGAIN)
+            problem = f"the machine went down in the middle of it, and booted again at {poll['booted'].decode()}"
+            raise HostError(step, problem, "the job to end", _AGAIN)
         if poll["lease"] == b"lost":
-            found = "another run has taken this host, or the lease was removed; the job goes on there"
-            raise HostError(step, found, "the lease of this run", f"wait until no other run changes it; then {_AGAIN}")
+            problem = "another run has taken this host, or the lease was removed; the job goes on there"
+            raise HostError(
+                step, problem, "the lease of this run", f"wait until no other run changes it; then {_AGAIN}"
+            )
         if code == "lost":
             fix = f"df -h /var; journalctl -u {folder.rsplit('/', 1)[-1]}, on the host; then {_AGAIN}"
             raise HostError(step, "the job ended without a result", "a result", fix)
@@ -233,8 +235,8 @@ def _reconnect(transport: Transport, deadline: float) -> None:
             return
         except Unreachable as error:
             if time.monotonic() > deadline:
-                found = f"{error.found}; a job that runs there goes on"
-                raise Unreachable(error.where, found, error.expected, error.fix) from None
+                problem = f"{error.found}; a job that runs there goes on"
+                raise Unreachable(error.where, problem, error.expected, error.fix) from None
             time.sleep(RECONNECT_EVERY_S)
 
 

@@ -209,12 +209,12 @@ def take(transport: Transport, host: str, run_id: str, earlier_runs: Sequence[st
             raise HostError(host, f"{_holder(match)} is changing it ({why})", "one run at a time", fix)
         left_by = match["owner"]
     if answer.code == _CONTINUED:
-        found = f"run {run_id} has ended: run {answer.text.strip()[:100]} continues its work on this host"
+        problem = f"run {run_id} has ended: run {answer.text.strip()[:100]} continues its work on this host"
         fix = "nothing: what this run was to do is left to that one"
-        raise HostError(host, found, "the last run of the rollout", fix)
+        raise HostError(host, problem, "the last run of the rollout", fix)
     if answer.code == _DAMAGED:
-        found = f"the lease {FILE} cannot be read: {answer.text.strip()[:80]!r}"
-        raise HostError(host, found, "the lines of a run", f"when no run changes {host}: sudo rm {FILE}, on the host")
+        problem = f"the lease {FILE} cannot be read: {answer.text.strip()[:80]!r}"
+        raise HostError(host, problem, "the lines of a run", f"when no run changes {host}: sudo rm {FILE}, on the host")
     raise _not_written(host, "taken", answer)
 
 
@@ -226,8 +226,8 @@ def _await_quiet(transport: Transport, host: str, left_by: str) -> None:
     answer = transport.run([script(_AWAIT_QUIET, process, timeout_s=_QUIET_S + 30)])[0]
     if answer.code != 0:
         by = _holder(match) if match else "another run"
-        found = f"a command of {by} still runs on it, for more than {_QUIET_S} s"
-        raise HostError(host, found, "the end of that command", "wait for it, then run the same command")
+        problem = f"a command of {by} still runs on it, for more than {_QUIET_S} s"
+        raise HostError(host, problem, "the end of that command", "wait for it, then run the same command")
 
 
 def _token(text: str) -> int:
@@ -252,8 +252,8 @@ def lost(host: str, answer: Result) -> HostError:
     """The error for a script that ended with LOST: another run holds the lease."""
     fix = "wait until no other run changes it, then run the same command"
     match = OWNER.fullmatch(answer.error_text)
-    found = f"{_holder(match)} has taken this host" if match else "the lease of this run is gone, or cannot be read"
-    return HostError(host, found, "the lease of this run", fix)
+    problem = f"{_holder(match)} has taken this host" if match else "the lease of this run is gone, or cannot be read"
+    return HostError(host, problem, "the lease of this run", fix)
 
 
 def _holder(owner: re.Match[str]) -> str:

@@ -78,9 +78,11 @@ def describe(run: HostRun) -> MachineResult:
     """The description of the host. Reads the facts that are not known in one round trip."""
     run.read_unknown(FACTS)
     known = {fact: run.store.known[fact] for fact in FACTS}
-    given = [*(step.parameters for step in run.bound.steps), *(check.parameters for check in run.bound.checks)]
-    rig = next((parameters["rig"] for parameters in given if parameters.get("rig")), None)
-    slots = next((parameters["slots"] for parameters in given if parameters.get("slots")), rig.slots if rig else {})
+    parameter_sets = [*(step.parameters for step in run.bound.steps), *(check.parameters for check in run.bound.checks)]
+    rig = next((parameters["rig"] for parameters in parameter_sets if parameters.get("rig")), None)
+    slots = next(
+        (parameters["slots"] for parameters in parameter_sets if parameters.get("slots")), rig.slots if rig else {}
+    )
     return MachineResult(of(known, rig, slots))
 
 

@@ -95,10 +95,10 @@ def bind(
                 f"add `{missing}: ...` below {name}; docs/reference/operations.md and checks.md describe all parameters"
             )
             raise InputError(where, f"{name} lacks '{missing}'", f"{missing}: ...", fix)
-        found = f"{name} needs '{missing}': neither the task nor host {host.host.name} in the inventory has it"
+        problem = f"{name} needs '{missing}': neither the task nor host {host.host.name} in the inventory has it"
         expected = f"the variable {missing} in the inventory, or {missing}: ... in the task"
         fix = f"see docs/reference/inventory.md; `when: {missing} is defined` skips the task on hosts without it"
-        raise InputError(where, found, expected, fix)
+        raise InputError(where, problem, expected, fix)
     return values
 
 
@@ -126,8 +126,8 @@ def _rendered(
     if folder is None:
         files = [(folder, file) for folder in folders for file in folder.rglob("*.j2") if file.parent.name != "report"]
         known = sorted({str(file.relative_to(folder)) for folder, file in files})
-        found = f"no such template '{name}'{did_you_mean(name, known)}"
+        problem = f"no such template '{name}'{did_you_mean(name, known)}"
         expected = f"one of {', '.join(known)}" if known else f"one of the files in {' or '.join(map(str, folders))}"
-        raise InputError(where, found, expected)
+        raise InputError(where, problem, expected)
     require_inside(folder / name, folder, where)
     return render_file(folder / name, variables, closed)

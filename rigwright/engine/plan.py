@@ -83,11 +83,11 @@ def _with_reboot_check(planned: tuple[PlannedStep, ...], store: FactStore, read:
     faults = [condition for condition in known if condition.state == "fault"][:4]
     unknown = [f"{condition.subject} ({condition.found})" for condition in known if condition.state == "unknown"]
     if faults:
-        found = "; ".join(f"{fault.subject}: {fault.found}" for fault in faults)
-        found = f"the host could not be reached after a boot: {found}"
+        problem = "; ".join(f"{fault.subject}: {fault.found}" for fault in faults)
+        problem = f"the host could not be reached after a boot: {problem}"
         fix = "; ".join(dict.fromkeys(fault.fix for fault in faults))
-        error = HostError(step.step.name, found, faults[0].expected, f"{fix}; then run the same command again")
-        step = replace(step, status="failed", changes=(), reason=found, error=error, fix=fix)
+        error = HostError(step.step.name, problem, faults[0].expected, f"{fix}; then run the same command again")
+        step = replace(step, status="failed", changes=(), reason=problem, error=error, fix=fix)
     elif unknown or conditions is not known:
         text = f"not known whether the host can be reached after a boot: {'; '.join(unknown) or conditions}"
         step = replace(step, notes=(*step.notes, Note(text, warn=True)))

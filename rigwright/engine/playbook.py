@@ -238,12 +238,12 @@ def bind_all(
         return bound, refused
     if not path.is_file():
         shipped = sorted(file.stem for file in shipped_files.folder("playbooks").glob("*.yml"))
-        found, expected = (
+        problem, expected = (
             f"{path} is not there{did_you_mean(str(path), shipped)}",
             f"a playbook file, or one of {', '.join(shipped)}",
         )
         raise UsageError(
-            "--playbook", found, expected, "--playbook FILE, or leave it out for the one that rigwright brings"
+            "--playbook", problem, expected, "--playbook FILE, or leave it out for the one that rigwright brings"
         )
     equal = _EqualHosts(path, inventory, tags)
     for number, host in enumerate(hosts):
@@ -262,14 +262,14 @@ def _require_steps(bound: Sequence[BoundPlaybook], path: Path, tags: frozenset[s
     """Raises UsageError for a tag that the playbook does not have, and when no host has a step or check."""
     known = {tag for playbook in bound for tag in playbook.tags}
     for tag in sorted(tags - known):
-        found = f"no step of {path} has the tag '{tag}'{did_you_mean(tag, known)}"
+        problem = f"no step of {path} has the tag '{tag}'{did_you_mean(tag, known)}"
         expected = f"one of {', '.join(sorted(known))}" if known else "no --tags: the playbook has no tag"
-        raise UsageError("--tags", found, expected, "leave --tags out for all steps")
+        raise UsageError("--tags", problem, expected, "leave --tags out for all steps")
     if any(playbook.steps or playbook.checks for playbook in bound):
         return
     if tags:
-        found = f"no step of {path} has the tag {', '.join(sorted(tags))}"
-        raise UsageError("--tags", found, "a tag of a step for these hosts", "leave --tags out for all steps")
+        problem = f"no step of {path} has the tag {', '.join(sorted(tags))}"
+        raise UsageError("--tags", problem, "a tag of a step for these hosts", "leave --tags out for all steps")
     names = ", ".join(playbook.host.name for playbook in bound)
     fix = "another --host or --playbook; or correct `hosts:` in a playbook of your own"
     raise UsageError("--host", f"no play of {path} is for {names}", "a host that a play's `hosts:` names", fix)
@@ -344,12 +344,12 @@ def _plugin(task: YamlMapping, kind: plugins.Kind) -> tuple[str, Callable[..., A
     singular = kind.removesuffix("s")
     unknown_key = next((name for name in names if "." not in name), "")
     if unknown_key and len(names) > 1:
-        found = f"unknown key of a task '{unknown_key}'{did_you_mean(unknown_key, _TASK_KEYS)}"
-        raise InputError(task.where(unknown_key), found, f"one operation, and {', '.join(_TASK_KEYS)}")
+        problem = f"unknown key of a task '{unknown_key}'{did_you_mean(unknown_key, _TASK_KEYS)}"
+        raise InputError(task.where(unknown_key), problem, f"one operation, and {', '.join(_TASK_KEYS)}")
     if len(names) != 1:
         article = "an" if kind == "operations" else "a"
-        found = f"{kind} {', '.join(names)}" if names else f"a task without {article} {singular}"
-        raise InputError(task.where(), found, f"one {singular} a task, such as {next(iter(plugins.known(kind)))}")
+        problem = f"{kind} {', '.join(names)}" if names else f"a task without {article} {singular}"
+        raise InputError(task.where(), problem, f"one {singular} a task, such as {next(iter(plugins.known(kind)))}")
     name = names[0]
     function = plugins.find(kind, name)
     if function is None:
@@ -357,9 +357,9 @@ def _plugin(task: YamlMapping, kind: plugins.Kind) -> tuple[str, Callable[..., A
         module = name.split(".")[0]
         same = [other for other in known if other.split(".")[0] == module]
         modules = dict.fromkeys(other.split(".")[0] for other in known)
-        found = f"unknown {singular} '{name}'{did_you_mean(name, [*known, *_TASK_KEYS])}"
+        problem = f"unknown {singular} '{name}'{did_you_mean(name, [*known, *_TASK_KEYS])}"
         expected = f"one of {', '.join(same)}" if same else f"one of the modules {', '.join(modules)}"
-        raise InputError(task.where(name), found, expected, f"docs/reference/{kind}.md lists all")
+        raise InputError(task.where(name), problem, expected, f"docs/reference/{kind}.md lists all")
     return name, function
 
 

@@ -48,9 +48,9 @@ def recorded_commands(host: str, command: str) -> tuple[Command, ...]:
             mine = about.st_uid in (os.geteuid(), path.parent.stat().st_uid)
             if not (mine and stat.S_ISREG(about.st_mode)) or about.st_mode & 0o022 or about.st_size > MOST_BYTES:
                 return ()
-            found = json.loads(file.read(MOST_BYTES))
-        if (found["schema"], found["release"]) == (SCHEMA, rigwright.__version__):
-            return tuple(map(_command, found["commands"][:MOST_COMMANDS]))
+            document = json.loads(file.read(MOST_BYTES))
+        if (document["schema"], document["release"]) == (SCHEMA, rigwright.__version__):
+            return tuple(map(_command, document["commands"][:MOST_COMMANDS]))
     return ()
 
 

@@ -71,8 +71,8 @@ def unended(run: HostRun) -> str:
     if tried := past_runs.cut_try(runs):
         if not run_owner.ended(tried.tried_by):
             return f"{at_work(tried)}; if it was cut there: {back} --to {tried.run} takes it back"
-        found = f"run {tried.run} tried {tried.tried} and ended before anybody decided on it"
-        return f"{found}: {back} --to {tried.run} takes it back; provision makes the host what the inventory says"
+        problem = f"run {tried.run} tried {tried.tried} and ended before anybody decided on it"
+        return f"{problem}: {back} --to {tried.run} takes it back; provision makes the host what the inventory says"
     last = runs[-1]
     if last.to and not last.done:
         return f"the rollback {last.run} to before run {last.to} did not end: {back} goes on with it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 import threading
 import time
@@ -34,15 +33,15 @@ _TEXTS_ONLY = ["msgpack"]
 def check(address: str, insecure: bool = False) -> None:
     """Raises UsageError for a text that is not the address of a scheduler, and for tcp:// without `insecure`."""
     if not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", address):
-        found = f"'{address}' is no address of a Dask scheduler"
-        raise UsageError("--executor", found, "tls://HOST:PORT, or tcp://HOST:PORT", "dask scheduler says its own")
+        problem = f"'{address}' is no address of a Dask scheduler"
+        raise UsageError("--executor", problem, "tls://HOST:PORT, or tcp://HOST:PORT", "dask scheduler says its own")
     if insecure and address.startswith("tls"):
-        found = f"is for tcp://, and {address} is encrypted"
-        raise UsageError("--insecure", found, "tls:// without --insecure", "leave --insecure out")
+        problem = f"is for tcp://, and {address} is encrypted"
+        raise UsageError("--insecure", problem, "tls:// without --insecure", "leave --insecure out")
     if not insecure and address.startswith("tcp"):
-        found = f"{address} has no TLS: whoever reaches it can run programs on the workers and here"
+        problem = f"{address} has no TLS: whoever reaches it can run programs on the workers and here"
         fix = f"{_CERTIFICATES}; or add --insecure, in a network whose every machine you trust"
-        raise UsageError("--executor", found, address.replace("tcp", "tls", 1), fix)
+        raise UsageError("--executor", problem, address.replace("tcp", "tls", 1), fix)
 
 
 @contextmanager
@@ -67,11 +66,11 @@ def connected(address: str, insecure: bool = False) -> Iterator[Workers]:
     try:
         client = make(address, timeout=CONNECT_S, set_as_default=False, security=security, **texts)
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-        found = f"no Dask scheduler answers within {CONNECT_S} s ({type(error).__name__})"
+        problem = f"no Dask scheduler answers within {CONNECT_S} s ({type(error).__name__})"
         fix = "dask scheduler, on that machine"
         if not insecure:
             fix += f"; its certificate and yours must be of one certificate authority: {_CERTIFICATES}"
-        raise Unreachable(f"--executor {address}", found, "a scheduler", fix) from None
+        raise Unreachable(f"--executor {address}", problem, "a scheduler", fix) from None
     with client:
         _require_same(address, client)
         yield Workers(client)
@@ -86,17 +85,13 @@ def _security() -> Any:
         security = make(require_encryption=True)
         missing = [name for key, name in _TLS.items() if key != "tls_client_key" and not getattr(security, key)]
         if missing:
-            found = f"tls:// needs certificates, and {' and '.join(missing)} name{'s' * (len(missing) == 1)} none"
-            raise UsageError("--executor", found, f"{', '.join(_TLS.values())}", _CERTIFICATES)
-        for key, name in _TLS.items():
-            file = getattr(security, key)
-            if file and "\n" not in file and not os.access(file, os.R_OK):
-                found = f"{file}, which {name} names, cannot be read"
-                raise UsageError("--executor", found, "a PEM file", _CERTIFICATES)
+            problem = f"tls:// needs certificates; not set: {', '.join(missing)}"
+            expected = ", ".join(f"{name}=/path/file.pem" for name in _TLS.values())
+            raise UsageError("--executor", problem, expected, _CERTIFICATES)
         security.get_connection_args("client")
     except (OSError, ValueError, TypeError) as error:  # ssl.SSLError is an OSError
-        found = f"the certificates of tls:// cannot be used ({type(error).__name__}: {error})"
-        raise UsageError("--executor", found, f"PEM files in {', '.join(_TLS.values())}", _CERTIFICATES) from None
+        problem = f"the certificates of tls:// cannot be used ({type(error).__name__}: {error})"
+        raise UsageError("--executor", problem, f"PEM files in {', '.join(_TLS.values())}", _CERTIFICATES) from None
     return security
 
 
@@ -127,8 +122,8 @@ def _require_same(address: str, client: Any) -> None:
     try:
         hashes = client.run(sources, on_error="ignore")
     except Exception as error:
-        found = f"a worker gives no answer that can be read about its version ({type(error).__name__})"
-        raise UsageError("--executor", found, expected, fix) from None
+        unreadable = f"a worker gives no answer that can be read about its version ({type(error).__name__})"
+        raise UsageError("--executor", unreadable, expected, fix) from None
     for worker in workers:
         if hashes.get(worker) != sources():
             problem = "has another rigwright" if worker in hashes else "has no rigwright that answers"
@@ -176,13 +171,3 @@ class Workers:
                 self._client.run(function, *arguments, on_error="ignore")
 
         threading.Thread(target=call, daemon=True).start()
-
-    @contextmanager
-    def events(self, topic: str, show: Callable[[object], object]) -> Iterator[None]:
-        """Inside it `show` gets what work logs under this topic (`Worker.log_event`), in a thread of the client."""
-        self._client.subscribe_topic(topic, lambda event: show(event[1]))
-        try:
-            yield
-        finally:
-            with suppress(Exception):
-                self._client.unsubscribe_topic(topic)

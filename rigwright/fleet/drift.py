@@ -34,10 +34,10 @@ class Machine(Struct, frozen=True):
     held: frozenset[str] = frozenset()
 
 
-def finding(kind: str, subject: str, seen: str, expected: str, cause: str = "") -> Finding:
+def finding(kind: str, subject: str, value: str, expected: str, cause: str = "") -> Finding:
     """A failed finding of the check `fleet.KIND`."""
     source: Literal["past", "peers"] = "peers" if kind == "peers" else "past"
-    return Finding(subject, "fail", seen or "nothing", expected or "nothing", cause, "", source, check=f"fleet.{kind}")
+    return Finding(subject, "fail", value or "nothing", expected or "nothing", cause, "", source, check=f"fleet.{kind}")
 
 
 _TITLES = {

@@ -124,26 +124,26 @@ def _stopped(run: HostRun, report: HostReport) -> HostReport:
     steps = report.applied.steps if report.applied is not None else ()
     broken = next((planned.step.name for planned in steps if planned.status == "failed"), "")
     if run.left_in:
-        found = f"left in the middle of '{run.left_in}', which continues on the host"
+        problem = f"left in the middle of '{run.left_in}', which continues on the host"
     elif run.rebooting:
-        found = "left during its reboot"
+        problem = "left during its reboot"
     elif broken:
-        found = f"stopped in the middle of '{broken}'"
+        problem = f"stopped in the middle of '{broken}'"
     elif report.applied is not None and report.applied.done:
         if report.applied.error is None and not any(planned.status in ("pending", "unknown") for planned in steps):
             return report  # it was done; what is left out is what comes after the last step
-        found = "stopped after some steps; the step that was running is complete"
+        problem = "stopped after some steps; the step that was running is complete"
     else:
         return report.not_attempted()
-    return report.with_error(Interrupted(run.host.name, found, "", _AGAIN))
+    return report.with_error(Interrupted(run.host.name, problem, "", _AGAIN))
 
 
 def left_behind(run: HostRun) -> HostReport:
     """The report of a host whose action has not ended, and for which nobody waits any more."""
-    found = "left before it was done; how far it came is not known here"
+    problem = "left before it was done; how far it came is not known here"
     if run.left_in:
-        found = f"left in the middle of '{run.left_in}', which continues on the host"
-    return run.report.with_error(Interrupted(run.host.name, found, "", _AGAIN))
+        problem = f"left in the middle of '{run.left_in}', which continues on the host"
+    return run.report.with_error(Interrupted(run.host.name, problem, "", _AGAIN))
 
 
 def _kept(store: FactStore) -> Mapping[str, Any]:

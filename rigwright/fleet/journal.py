@@ -139,8 +139,8 @@ def resume(rollout: Rollout) -> None:
     with _before_any_host(), _writing() as database:
         runs = [run for (run,) in database.execute("SELECT run FROM rollout").fetchall()]
         if rollout.run not in runs:
-            found = f"the rollout of run {rollout.run} has ended meanwhile"
-            raise UsageError("--resume", found, "a rollout that has hosts left", _BEGIN)
+            problem = f"the rollout of run {rollout.run} has ended meanwhile"
+            raise UsageError("--resume", problem, "a rollout that has hosts left", _BEGIN)
         for run in runs:
             _require_alone(database, rollout, run)
         owner = run_owner.owner(rollout.runs[-1])
@@ -160,9 +160,9 @@ def _require_alone(database: sqlite3.Connection, rollout: Rollout, other: str) -
     names = {name for (name,) in database.execute("SELECT name FROM host WHERE rollout = ?", (other,))}
     if both := [name for name in rollout.hosts if name in names]:
         run, _, process, *_ = controller.split()
-        found = f"run {run} is at work on {host_ranges.folded(both)} (process {process} of this machine)"
+        problem = f"run {run} is at work on {host_ranges.folded(both)} (process {process} of this machine)"
         fix = f"wait for it, or end it: kill {process}; then provision --resume continues it"
-        raise UsageError("the rollout", found, "one controller at a time", fix)
+        raise UsageError("the rollout", problem, "one controller at a time", fix)
 
 
 def begun(run: str, plans: Mapping[str, str]) -> None:
@@ -202,21 +202,21 @@ def stopped() -> Rollout:
     if not path.exists():
         raise UsageError("--resume", *kind.missing)
     with contextlib.closing(kind.connect(path, write=False)) as database, kind.reading(path):
-        found = database.execute(
+        row = database.execute(
             "SELECT run, runs, inventory, playbook, host, tags, max_fail, reboots FROM rollout"
             " ORDER BY began DESC, run DESC LIMIT 1"
         ).fetchone()
-        if found is not None:
+        if row is not None:
             rows = database.execute(
-                "SELECT name, batch, state, plan FROM host WHERE rollout = ? ORDER BY position", (found[0],)
+                "SELECT name, batch, state, plan FROM host WHERE rollout = ? ORDER BY position", (row[0],)
             ).fetchall()
-            return _read(found, rows)
+            return _read(row, rows)
     raise UsageError("--resume", *kind.missing)
 
 
-def _read(found: Sequence[object], rows: Sequence[tuple[str, int | None, State, str]]) -> Rollout:
+def _read(row: Sequence[object], rows: Sequence[tuple[str, int | None, State, str]]) -> Rollout:
     """The rollout of these rows. Raises ValueError, TypeError for a value that rigwright did not write."""
-    run, runs, inventory, playbook, host, tags, max_fail, reboots = found
+    run, runs, inventory, playbook, host, tags, max_fail, reboots = row
     batches: dict[int, list[str]] = {}
     for name, batch, _, _ in rows:
         if batch is not None:

@@ -202,7 +202,10 @@ class HostPool(Struct):
                     run.report = run.report.with_error(unexpected(run.host.name, error))
                 self.on_end(run)
                 run.tell(HostFinished(run.host.name, "failed" if run.report.bad else "done"))
-                if not self.no_more and (self.enough(run) or no_further_host.is_set()):
+                state = run.state
+                state.failed |= {run.host.name} if run.report.bad else set()
+                too_many = state.most_failed is not None and len(state.failed) > state.most_failed
+                if not self.no_more and (self.enough(run) or too_many or no_further_host.is_set()):
                     self._begin_no_more()
         finally:
             self.ended.put(run.host.name)

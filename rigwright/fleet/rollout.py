@@ -63,8 +63,8 @@ class Rolling(Struct):
         """Raises UsageError when the inventory no longer has a host of the rollout."""
         if gone := [name for name in self.state.hosts if name not in hosts]:
             run = f"(rollout of run {self.state.run})"
-            found = f"{self.state.inventory} has no {host_ranges.folded(gone)} any more {run}"
-            raise UsageError("--resume", found, "all its hosts", "begin a new rollout: --serial in place of --resume")
+            problem = f"{self.state.inventory} has no {host_ranges.folded(gone)} any more {run}"
+            raise UsageError("--resume", problem, "all its hosts", "begin a new rollout: --serial in place of --resume")
 
     def as_json(self) -> dict[str, Any]:
         """The key `rollout` of the JSON document."""
@@ -177,6 +177,6 @@ class _Record:
                 del self._unwritten[0]
         except UsageError as error:
             if not self._not_before:
-                found = f"{error.where}: {error.found}; --resume would plan hosts again that are done"
-                self._text.warn(f"{found} ({error.fix})")
+                problem = f"{error.where}: {error.found}; --resume would plan hosts again that are done"
+                self._text.warn(f"{problem} ({error.fix})")
             self._not_before = time.monotonic() + JOURNAL_RETRY_S

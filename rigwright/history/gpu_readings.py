@@ -35,8 +35,8 @@ def record_hours(database: sqlite3.Connection, host: int, readings: Iterable[Map
     """Records what a guard read on the host: `t`, `uuid`, `hottest_c`, `mean_w` of each hour and GPU. An hour that is
     recorded stays one; those after `now`, by a host's clock that is wrong, and those older than READINGS_DAYS are left
     out."""
-    within = [one for one in readings if now - READINGS_DAYS * 86400 <= one["t"] <= now]
-    _insert(database, [(one["t"], host, str(one["uuid"]), one["hottest_c"], one["mean_w"]) for one in within])
+    within = [hour for hour in readings if now - READINGS_DAYS * 86400 <= hour["t"] <= now]
+    _insert(database, [(hour["t"], host, str(hour["uuid"]), hour["hottest_c"], hour["mean_w"]) for hour in within])
 
 
 def _insert(database: sqlite3.Connection, rows: Sequence[tuple[float, int, str, Any, Any]]) -> None:

@@ -23,10 +23,10 @@ BY_THE_CLOCK = "fleet.report"
 
 def runs_days() -> float:
     """The value of RIGWRIGHT_HISTORY_DAYS, or RUNS_DAYS if it is not set. Raises UsageError for an invalid value."""
-    given = os.environ.get("RIGWRIGHT_HISTORY_DAYS", "")
-    if not given:
+    setting = os.environ.get("RIGWRIGHT_HISTORY_DAYS", "")
+    if not setting:
         return RUNS_DAYS
-    return numbers.whole("RIGWRIGHT_HISTORY_DAYS", given, 1, "days")
+    return numbers.whole("RIGWRIGHT_HISTORY_DAYS", setting, 1, "days")
 
 
 def prune_runs(database: sqlite3.Connection, now: float, before: float) -> None:

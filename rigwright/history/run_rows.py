@@ -123,7 +123,7 @@ def _last_values(database: sqlite3.Connection, hosts: Iterable[int]) -> dict[tup
 
 
 def _facts(
-    database: sqlite3.Connection, run: str, host: int, facts: Mapping[str, Any], seen: float,
+    database: sqlite3.Connection, run: str, host: int, facts: Mapping[str, Any], at: float,
     known: Mapping[tuple[int, str], tuple[int, int]],
 ) -> None:  # fmt: skip
     """Updates `last_seen` of each unchanged value, and inserts a row for each new value. `known`: the last values."""
@@ -134,13 +134,13 @@ def _facts(
             continue
         id, last = known.get((host, name), (0, None))
         if last == (value_id := _hash(text)):
-            same.append((seen, id))
+            same.append((at, id))
         else:
             new.append((value_id, text, name))
     database.executemany("UPDATE seen SET last_seen = max(last_seen, ?) WHERE id = ?", same)
     database.executemany("INSERT OR IGNORE INTO value VALUES (?, ?)", [(id, text) for id, text, _ in new])
     database.executemany(
-        "INSERT INTO seen VALUES (NULL, ?, ?, ?, ?, ?, ?)", [(host, name, id, seen, seen, run) for id, _, name in new]
+        "INSERT INTO seen VALUES (NULL, ?, ?, ?, ?, ?, ?)", [(host, name, id, at, at, run) for id, _, name in new]
     )
 
 

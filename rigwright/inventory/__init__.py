@@ -37,8 +37,8 @@ def read(path: Path, vault_password_file: str = "") -> Inventory:
         )
         if skipped:
             fix = f"--inventory {path / skipped[0]}: in a directory .ini files are passed by, as Ansible does"
-        found = "no inventory there" if path.is_absolute() else f"no inventory there: {path.absolute()}"
-        raise InputError(str(path), found, "a file, or a directory with hosts.yml", fix)
+        problem = "no inventory there" if path.is_absolute() else f"no inventory there: {path.absolute()}"
+        raise InputError(str(path), problem, "a file, or a directory with hosts.yml", fix)
     declared = Declared()
     for file in sources:
         files.declare(file, declared, secrets.tags)

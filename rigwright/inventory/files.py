@@ -57,15 +57,15 @@ def declare(file: Path, declared: Declared, tags: Tags) -> None:
     is_yaml = file.suffix in YAML
     content = text(file, str(file), "utf-8" if is_yaml else "utf-8-sig")
     if content.startswith(VAULT):
-        found, fix = "a list of hosts that ansible-vault encrypted", f"ansible-vault decrypt {file}"
-        raise InputError(str(file), found, "hosts in plain text; secrets encrypted, in group_vars/", fix)
+        problem, fix = "a list of hosts that ansible-vault encrypted", f"ansible-vault decrypt {file}"
+        raise InputError(str(file), problem, "hosts in plain text; secrets encrypted, in group_vars/", fix)
     if is_yaml:
         yaml.declare(loads(content, str(file), tags), str(file), declared)
         return
     if content.startswith("#!"):
         fix = f"{file} --list > hosts.json, converted by ansible-inventory --list --yaml --export"
-        found = "a program that makes an inventory, which rigwright does not run"
-        raise InputError(f"{file}:1", found, "an inventory in YAML or INI", fix)
+        problem = "a program that makes an inventory, which rigwright does not run"
+        raise InputError(f"{file}:1", problem, "an inventory in YAML or INI", fix)
     if file.suffix == ".toml":
         fix = f"ansible-inventory -i {file} --list --yaml --export"
         raise InputError(str(file), "an inventory in TOML", "an inventory in YAML or INI", fix)

@@ -120,8 +120,8 @@ class Declared(Struct):
                 parent = max(self.groups[name].parents, key=depths.__getitem__, default="")
                 depths[name] = depths[parent] + 1 if parent else 0
                 if depths[name] > DEEPEST:
-                    found = f"more than {DEEPEST} groups inside each other"
-                    raise InputError(self.groups[parent].children[name], found, "groups that are nested less deep")
+                    problem = f"more than {DEEPEST} groups inside each other"
+                    raise InputError(self.groups[parent].children[name], problem, "groups that are nested less deep")
         except graphlib.CycleError as error:
             self._report_cycle(error.args[1][:-1])
         return depths

@@ -44,8 +44,8 @@ def declare(text: str, file: str, declared: Declared) -> None:
         elif kind == "hosts":
             name = line.split()[0]
             if (first := seen.setdefault((group, name), number)) != number:  # the second line would silently win
-                found = f"the host '{name}' a second time in [{group}] (first in line {first})"
-                raise InputError(where, found, "each host once")
+                problem = f"the host '{name}' a second time in [{group}] (first in line {first})"
+                raise InputError(where, problem, "each host once")
             _host(line, group, where, declared)
         elif kind == "vars":
             key, equals, value = (part.strip() for part in line.partition("="))

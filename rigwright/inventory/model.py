@@ -100,8 +100,8 @@ class Inventory(HostPatterns, frozen=True):
     def only(self) -> Host:
         """The only host of the inventory. Raises UsageError if the inventory does not have exactly one host."""
         if len(self.hosts) != 1:
-            found = f"is missing, and {self.path} has {len(self.hosts)} hosts"
-            raise UsageError("--host", found, "which ones are meant", self.fix())
+            problem = f"is missing, and {self.path} has {len(self.hosts)} hosts"
+            raise UsageError("--host", problem, "which ones are meant", self.fix())
         return _ready(next(iter(self.hosts.values())))
 
 
@@ -129,8 +129,8 @@ def _ready(host: Host) -> Host:
     Raises InputError for an unsupported variable, and when a vault file cannot be opened.
     """
     host = host.opened() if host.opened else host
-    given = {name: _marked(value, name) for name, value in host.variables.items()}
-    rendered = settled(given, host.where, host.origins, host.closed)
+    marked = {name: _marked(value, name) for name, value in host.variables.items()}
+    rendered = settled(marked, host.where, host.origins, host.closed)
     variables = {name: _marked(value, name) for name, value in rendered.items()}
     secret = frozenset(name for name in CONNECTION if isinstance(variables.get(name), Secret))
     variables.update({name: variables[name].value for name in secret})
@@ -197,8 +197,8 @@ def _require_root(host: Host) -> None:
         if name == "ansible_become" and str(host.connection("ansible_user")) == "root":
             continue
         if words.strip().lower() not in accepted:
-            found = f"{name} is {value!r}, and rigwright {root}"
-            raise InputError(host.origin(name), found, f"{name}: {accepted[0]}", f"take {name} out")
+            problem = f"{name} is {value!r}, and rigwright {root}"
+            raise InputError(host.origin(name), problem, f"{name}: {accepted[0]}", f"take {name} out")
 
 
 _BECOME = {
@@ -228,9 +228,9 @@ def _password(value: Any, name: str, where: str) -> Secret:
         if not isinstance(text, str) or re.search(r"[\r\n\0]", text):
             raise InputError(where, f"{name} is no text of one line", "the password, in quotes")
         if len(text) < SHORTEST:
-            found = f"{name} has {len(text)} characters"
+            problem = f"{name} has {len(text)} characters"
             expected = f"{SHORTEST} or more: a shorter one cannot be hidden in what is printed"
-            raise InputError(where, found, expected, f"take {name} out, and type the password when asked")
+            raise InputError(where, problem, expected, f"take {name} out, and type the password when asked")
         return text
 
     return Secret(checked) if isinstance(value, Secret) and not value.known else Secret(checked())

@@ -47,8 +47,8 @@ class Environment(Source, frozen=True):
     def read(self, where: str) -> str:
         self.take()
         if not _environment.get(self.name):
-            found = f"the environment variable {self.name}, from which a secret comes, is not set"
-            raise InputError(where, found, "a value", f"export {self.name}=..., in the shell that starts this")
+            problem = f"the environment variable {self.name}, from which a secret comes, is not set"
+            raise InputError(where, problem, "a value", f"export {self.name}=..., in the shell that starts this")
         return _environment[self.name]
 
 
@@ -80,16 +80,16 @@ def read_private(path: str, where: str) -> str:
             elif not stat.S_ISREG(status.st_mode):
                 raise InputError(where, f"{path}, from which a secret comes, is no file", "a file")
             if status.st_mode & 0o077:
-                found = f"{path} has the mode {status.st_mode & 0o7777:04o}: others can read the secret in it"
-                raise InputError(where, found, "a file that only its owner can read", f"chmod 600 {path}")
+                problem = f"{path} has the mode {status.st_mode & 0o7777:04o}: others can read the secret in it"
+                raise InputError(where, problem, "a file that only its owner can read", f"chmod 600 {path}")
             content = file.read(LARGEST_BYTES + 1)
         if len(content) > LARGEST_BYTES:
             raise InputError(where, f"{path} is larger than {LARGEST_BYTES} bytes", "a secret")
         return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        found = f"{path}, from which a secret comes, cannot be read ({reason})"
-        raise InputError(where, found, "a readable text file") from None
+        problem = f"{path}, from which a secret comes, cannot be read ({reason})"
+        raise InputError(where, problem, "a readable text file") from None
 
 
 def command_output(argv: tuple[str, ...], where: str) -> str:
@@ -102,8 +102,8 @@ def command_output(argv: tuple[str, ...], where: str) -> str:
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=True
         )
     except OSError as error:
-        found = f"the command {name}, from which a secret comes, cannot be started ({error.strerror})"
-        raise InputError(where, found, "a program", f"install {name}, or name its whole path") from None
+        problem = f"the command {name}, from which a secret comes, cannot be started ({error.strerror})"
+        raise InputError(where, problem, "a program", f"install {name}, or name its whole path") from None
     printed, errors = bytearray(), bytearray()
     readers = [
         threading.Thread(target=_drain, args=pair, daemon=True)
@@ -116,18 +116,18 @@ def command_output(argv: tuple[str, ...], where: str) -> str:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        found = f"the command {name}, from which a secret comes, did not end within {COMMAND_S:g} s"
-        raise InputError(where, f"{found}{_last(errors)}", "its output", "run it in a terminal and look") from None
+        problem = f"the command {name}, from which a secret comes, did not end within {COMMAND_S:g} s"
+        raise InputError(where, f"{problem}{_last(errors)}", "its output", "run it in a terminal and look") from None
     for reader in readers:
         reader.join(1)  # a process that it left in the background may hold its stdout
     if code != 0:
-        found = f"the command {name}, from which a secret comes, failed (exit {code}){_last(errors)}"
-        raise InputError(where, found, "an exit of 0", "run it in a terminal and look")
+        problem = f"the command {name}, from which a secret comes, failed (exit {code}){_last(errors)}"
+        raise InputError(where, problem, "an exit of 0", "run it in a terminal and look")
     try:
         return bytes(printed).decode("utf-8")
     except UnicodeDecodeError:
-        found = f"the command {name}, from which a secret comes, printed no UTF-8"
-        raise InputError(where, found, "a text") from None
+        problem = f"the command {name}, from which a secret comes, printed no UTF-8"
+        raise InputError(where, problem, "a text") from None
 
 
 def _drain(stream: Any, content: bytearray) -> None:
@@ -167,9 +167,9 @@ def read_once(source: Source, where: str) -> str:
             try:
                 text = source.read(where)
                 if len(text) < source.shortest:
-                    found = f"the secret has {len(text)} characters" if text else "the secret is empty"
+                    problem = f"the secret has {len(text)} characters" if text else "the secret is empty"
                     expected = f"{source.shortest} or more: a shorter one cannot be hidden in what is printed"
-                    raise InputError(where, found, expected, "choose a longer one, or correct its source")
+                    raise InputError(where, problem, expected, "choose a longer one, or correct its source")
                 answer.result = text
             except InputError as error:
                 answer.result = error

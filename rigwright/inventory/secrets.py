@@ -56,10 +56,10 @@ class Sources(Struct, frozen=True):
             raise InputError(where, f"'{kind}' of a secret is {value!r}", _FORMS, fix)
         return Secret(_Once(source, where))
 
-    def _vaulted(self, given: Any, where: str) -> Secret:
-        if not isinstance(given, str) or not given.lstrip().startswith(VAULT):
+    def _vaulted(self, encrypted: Any, where: str) -> Secret:
+        if not isinstance(encrypted, str) or not encrypted.lstrip().startswith(VAULT):
             raise InputError(where, "a !vault without encrypted text", f"!vault | and lines that begin with {VAULT}")
-        return Secret(_Once(Encrypted(given, self.password_file), where))
+        return Secret(_Once(Encrypted(encrypted, self.password_file), where))
 
 
 def _is_text(value: Any) -> bool:

@@ -32,8 +32,8 @@ def decrypted(text: str, password_file: str, where: str) -> str:
         with _importing, _quiet_import():
             from ansible.parsing import vault as library
     except Exception as error:  # its import also reads configuration files, which may be wrong
-        found = f"a value that ansible-vault encrypted, and no library to open it ({type(error).__name__}: {error})"
-        raise InputError(where, found, "ansible-core", INSTALL) from None
+        problem = f"a value that ansible-vault encrypted, and no library to open it ({type(error).__name__}: {error})"
+        raise InputError(where, problem, "ansible-core", INSTALL) from None
     password = Secret(read_once(Password(str(Path(password_file).expanduser())), "--vault-password-file"))
     try:
         opened = library.VaultLib([("default", library.VaultSecret(password.reveal().encode()))])
@@ -42,9 +42,9 @@ def decrypted(text: str, password_file: str, where: str) -> str:
     except UnicodeDecodeError:
         raise InputError(where, "ansible-vault encrypted no UTF-8", "a text") from None
     except library.AnsibleError as error:
-        found = f"ansible-vault cannot open it ({one_line(str(error))})"
+        problem = f"ansible-vault cannot open it ({one_line(str(error))})"
         fix = f"the password of {password_file} is another one; ansible-vault view tells"
-        raise InputError(where, found, "the password that it was encrypted with", fix) from None
+        raise InputError(where, problem, "the password that it was encrypted with", fix) from None
 
 
 _FORM = lazy_re.compile(r"\$ANSIBLE_VAULT;1\.[12];[A-Z0-9]+(;[^\n]*)?(\n[0-9a-f]+)+\n*")

@@ -219,8 +219,8 @@ def without_room(answer: bytes, where: str) -> HostError | None:
         return None
     places = re.findall(rb"(\d{1,9}) (/[\w./-]{1,200})", answer.split(b"\n", 1)[0])[:2]
     full = " and ".join(f"{path.decode()} ({free.decode()} MiB free)" for free, path in places)
-    found = f"the host has no room for the answers: {full or 'no temporary directory can be made'}"
-    return HostError(where, found, "room in /run or /dev/shm", FREE_ROOM)
+    problem = f"the host has no room for the answers: {full or 'no temporary directory can be made'}"
+    return HostError(where, problem, "room in /run or /dev/shm", FREE_ROOM)
 
 
 def finished(answer: bytes, nonce: str) -> bool:
@@ -250,9 +250,9 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
     header = re.fullmatch(_HEADER, answer[start + len(nonce) : middle]) if short else None
     if header is None or start < 0 or not finished(answer, nonce):
         shown = answer[-300:].decode("utf-8", "replace").strip()
-        found = f"the host's shell did not answer as a shell does: {shown!r}"
+        problem = f"the host's shell did not answer as a shell does: {shown!r}"
         fix = "set the login shell of that user to a POSIX shell (chsh -s /bin/sh); df -h /run /dev/shm"
-        raise HostError("", found, "a POSIX shell and a writable /dev/shm or /run", fix)
+        raise HostError("", problem, "a POSIX shell and a writable /dev/shm or /run", fix)
     codes = [word.partition("@") for word in header[1].decode("ascii").split()]
     if len(codes) != count:
         raise HostError("", "the host has no room for the answers", "room in /run or /dev/shm", FREE_ROOM)

@@ -21,17 +21,17 @@ MOST_BYTES = host_text.SCRIPT_BYTES
 
 def lost(host: Host, reason: object) -> Unreachable:
     """The error for a connection that was lost."""
-    found, brief = f"the connection was lost ({reason})", "the connection was lost"
-    return Unreachable(host.name, found, "", "run the same command again", brief)
+    problem, brief = f"the connection was lost ({reason})", "the connection was lost"
+    return Unreachable(host.name, problem, "", "run the same command again", brief)
 
 
 def _require_size(host: Host, size: int, most: int | None = None) -> None:
     most = most or MOST_BYTES
     if size > most:
         shown = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
-        found = f"its output is longer than {shown} and has not ended"
+        problem = f"its output is longer than {shown} and has not ended"
         fix = f"ssh {host.address} sudo -n true, and look at what it prints"
-        raise HostError(host.name, found, f"an answer of at most {shown}", fix)
+        raise HostError(host.name, problem, f"an answer of at most {shown}", fix)
 
 
 def until(channel: Channel, in_out: bytes, in_errors: bytes, deadline: float, host: Host) -> tuple[bytes, bytes]:

@@ -45,6 +45,6 @@ class HostConnection(Connection):  # type: ignore[misc]  # Fabric has no types
 def to(host: Host) -> Any:
     """The connection to a host of the inventory. Raises UsageError for this machine, which needs no connection."""
     if host.is_this_machine:
-        found = f"{host.name} is this machine (ansible_connection: local)"
-        raise UsageError("connect", found, "a host that is reached over ssh", "c.run(...), with the `c` of the task")
+        problem = f"{host.name} is this machine (ansible_connection: local)"
+        raise UsageError("connect", problem, "a host that is reached over ssh", "c.run(...), with the `c` of the task")
     return HostConnection(host)

@@ -38,21 +38,21 @@ def refusal(where: str, host: Host, hop: Hop, error: KeyNotAccepted) -> HostKeyR
     todo = f"invoke trust --host {host.name}"
     which = "the host key" if hop.is_last else f"the host key of the gateway {hop.known_as}"
     if error.revoked:
-        found = f"{which} is revoked ({error.revoked}): {known_hosts.fingerprint(error.key)}"
+        problem = f"{which} is revoked ({error.revoked}): {known_hosts.fingerprint(error.key)}"
         todo = "make a new host key on that machine"
-        return HostKeyRefused(where, found, "a key that is not revoked", todo, f"{which} is revoked")
+        return HostKeyRefused(where, problem, "a key that is not revoked", todo, f"{which} is revoked")
     if error.recorded is None:
         authority = next(filter(None, (known_hosts.authority(file, hop.known_as) for file in hop.files)), "")
         expected = "a key that you have checked"
         expected += f"; certificates of an authority ({authority}) are not supported" if authority else ""
         return HostKeyRefused(where, f"{which} is not known", expected, todo)
     old = error.recorded
-    found = f"{which} has changed: it is now {known_hosts.fingerprint(error.key)}"
+    problem = f"{which} has changed: it is now {known_hosts.fingerprint(error.key)}"
     expected = f"the recorded {known_hosts.fingerprint(old.key)}"
     expected += f" ({', '.join(text for text in (old.where, old.since) if text)})"
     todo = f"{old.removal}, then {todo}" if hop.precedes_own(old) else f"{todo}; that key then counts"
     fix = f"if the machine was re-installed or replaced: {todo}"
-    return HostKeyRefused(where, found, expected, fix, f"{which} is another one")
+    return HostKeyRefused(where, problem, expected, fix, f"{which} is another one")
 
 
 class OfferedKey(Struct, frozen=True):

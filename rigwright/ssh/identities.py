@@ -134,11 +134,11 @@ def private_key(path: Path) -> paramiko.PKey:
             state = os.fstat(file.fileno())
             size = len(file.read(_LARGEST_KEY_BYTES + 1))
     except OSError as error:
-        found = f"the ssh key cannot be read: {error.strerror}"
-        raise KeyFileError(where, found, "a private key file", f"ls -l {where} shows who may read it") from None
+        problem = f"the ssh key cannot be read: {error.strerror}"
+        raise KeyFileError(where, problem, "a private key file", f"ls -l {where} shows who may read it") from None
     if state.st_mode & 0o077 and state.st_uid == os.geteuid():
-        found = f"other users may use the ssh key (its mode is {state.st_mode & 0o777:04o})"
-        raise KeyFileError(where, found, "a file that only its owner may read", f"chmod 600 {where}")
+        problem = f"other users may use the ssh key (its mode is {state.st_mode & 0o777:04o})"
+        raise KeyFileError(where, problem, "a file that only its owner may read", f"chmod 600 {where}")
     if size > _LARGEST_KEY_BYTES:
         fix = "name the file with the private key"
         raise KeyFileError(where, "the ssh key is larger than 1 MiB", "a private key file", fix)
@@ -153,11 +153,11 @@ def _private_key(path: Path, _changed_ns: int, _size: int, _inode: int, _certifi
     try:
         return paramiko.PKey.from_path(path)
     except (paramiko.PasswordRequiredException, TypeError):
-        found, expected, fix = "the ssh key is encrypted", "a key that an ssh-agent holds", f"ssh-add {path}"
+        problem, expected, fix = "the ssh key is encrypted", "a key that an ssh-agent holds", f"ssh-add {path}"
     except (paramiko.SSHException, ValueError, OSError, paramiko.pkey.UnknownKeyType):
-        found, fix = "the ssh key cannot be understood", "ssh-keygen makes one"
+        problem, fix = "the ssh key cannot be understood", "ssh-keygen makes one"
         expected = "a private key of ssh: ed25519, ecdsa or rsa"
-    raise KeyFileError(str(path), found, expected, fix)
+    raise KeyFileError(str(path), problem, expected, fix)
 
 
 _MAGIC = b"openssh-key-v1\0"

@@ -255,7 +255,7 @@ def trust(name: str, key: paramiko.PKey) -> Path:
         added = f"{name} {key.get_name()} {key.get_base64()} rigwright {datetime.date.today()}\n".encode()
         atomic.replace(path, b"\n".join([*kept, added]))
     except OSError as error:
-        found = f"cannot be written: {error.strerror}"
+        problem = f"cannot be written: {error.strerror}"
         fix = f"make {path.parent} writable for this user"
-        raise UsageError(str(path), found, "a place for known_hosts that you may write", fix) from None
+        raise UsageError(str(path), problem, "a place for known_hosts that you may write", fix) from None
     return path

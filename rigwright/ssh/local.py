@@ -74,8 +74,8 @@ class Local(Transport):
             # In its own process group, so that Ctrl-C at the terminal does not end a change.
             child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, **_OWN_GROUP)
         except FileNotFoundError:
-            found, fix = f"{argv[0]} is not installed here", "apt-get install sudo, as root; or run it as root"
-            raise NoRoot(self.host.name, found, "root, or sudo", fix) from None
+            problem, fix = f"{argv[0]} is not installed here", "apt-get install sudo, as root; or run it as root"
+            raise NoRoot(self.host.name, problem, "root, or sudo", fix) from None
         if with_password:
             plain = password.reveal().encode() + b"\n"
             self._log_in(child, plain, marker.encode(), f"{nonce} ready\n".encode(), deadline)
@@ -85,8 +85,8 @@ class Local(Transport):
             return answer
         if becomes_root and not with_password and sudo.wants_password(errors, self.host):
             return self._attempt(script, nonce, limit_s, True)
-        found, fix = f"no root: {sudo.last_line(errors)}", "run it as root; or as root: usermod -a -G sudo USER"
-        raise NoRoot(self.host.name, found, "root, or a user who may use sudo", fix)
+        problem, fix = f"no root: {sudo.last_line(errors)}", "run it as root; or as root: usermod -a -G sudo USER"
+        raise NoRoot(self.host.name, problem, "root, or a user who may use sudo", fix)
 
     def _raise_if_abandoned(self) -> None:
         if self._abandoned.is_set():
@@ -98,9 +98,9 @@ class Local(Transport):
             if self.ask_password is None:
                 secret = "set ansible_become_password with !secret (docs/reference/inventory.md#secrets)"
                 fix = f"run it in a terminal or as root; or {secret}"
-                found = "sudo asks for a password, and none was given"
+                problem = "sudo asks for a password, and none was given"
                 brief = f"sudo wants a password{sudo.for_user(self.host)}"
-                raise NoRoot(self.host.name, found, "root, or a terminal to type the password at", fix, brief)
+                raise NoRoot(self.host.name, problem, "root, or a terminal to type the password at", fix, brief)
             return Secret(self.ask_password(self.host.name))
         return self._password
 
@@ -159,22 +159,22 @@ def require_system(host: str, platform: str) -> None:
     """Raises HostError unless this machine (`sys.platform`) runs Linux."""
     if platform != "linux":
         names = {"win32": "Windows", "darwin": "macOS", "cygwin": "Windows"}
-        found = f"this machine runs {names.get(platform, platform)}"
+        problem = f"this machine runs {names.get(platform, platform)}"
         fix = "invoke init --host NAME --address USER@HOST describes a machine that rigwright reaches by ssh"
-        raise HostError(host, found, "Ubuntu or Debian on a host with ansible_connection: local", fix)
+        raise HostError(host, problem, "Ubuntu or Debian on a host with ansible_connection: local", fix)
 
 
 def require_machine(host: Host, recorded: MachineIdentity, here: MachineIdentity) -> None:
     """Raises InputError unless the recorded machine is the one with this identity."""
     if recorded.compared(here) == "same":
         return
-    found = f"{host.name} is another machine ({recorded}) than this one ({here})"
+    problem = f"{host.name} is another machine ({recorded}) than this one ({here})"
     fix = (
         "run it on that machine; invoke init --local --host NEW_NAME describes this one; "
         f"if this is that machine with a new board or system, take {LOCAL_MACHINE} out there "
         f"and put it in again: {LOCAL_MACHINE}: {identifiers(here)}"
     )
-    raise InputError(host.origin(LOCAL_MACHINE), found, "the machine that the inventory describes", fix)
+    raise InputError(host.origin(LOCAL_MACHINE), problem, "the machine that the inventory describes", fix)
 
 
 def identifiers(identity: MachineIdentity) -> dict[str, str]:

@@ -138,8 +138,8 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
     """The hop to a place. `above`: the addresses of the hops that are reached through it; `key`, `extra`: the key file
     and the file of known hosts in the inventory."""
     if place.address in above or len(above) >= _MOST_HOPS:
-        found = f"the gateways {' > '.join((*above, place.address))} lead to each other"
-        raise InputError(_SSH_CONFIG, found, "gateways without a cycle", "Host !GATEWAY * before ProxyJump")
+        problem = f"the gateways {' > '.join((*above, place.address))} lead to each other"
+        raise InputError(_SSH_CONFIG, problem, "gateways without a cycle", "Host !GATEWAY * before ProxyJump")
     local_user = _local_user()
     # The user and the port of the inventory precede those of ssh_config, as OpenSSH's command line does.
     first = [f"User {place.user}"] if place.user else []
@@ -147,8 +147,8 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
     try:
         options: dict[str, Any] = dict(_preceded(first, config).lookup(place.address))
     except (paramiko.SSHException, OSError, ValueError, KeyError, TypeError) as error:
-        found = f"cannot be used for {place.address}: {str(error)[:200]}"
-        raise InputError(_SSH_CONFIG, found, "options that OpenSSH accepts", f"ssh -G {place.address}") from None
+        problem = f"cannot be used for {place.address}: {str(error)[:200]}"
+        raise InputError(_SSH_CONFIG, problem, "options that OpenSSH accepts", f"ssh -G {place.address}") from None
     where = f"{_SSH_CONFIG} for {place.address}"
     address = endpoint.checked_address(options.get("hostname", place.address), "HostName", where)
     user = place.user or endpoint.checked_user(options.get("user") or local_user, "User", where)
@@ -208,9 +208,9 @@ def _local_user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        found = f"this process runs as a user without a name (uid {os.getuid()})"
+        problem = f"this process runs as a user without a name (uid {os.getuid()})"
         expected, fix = "a user of this machine, or LOGNAME", "LOGNAME=NAME before the command"
-        raise InputError("ssh", found, expected, fix) from None
+        raise InputError("ssh", problem, expected, fix) from None
 
 
 def _gateway(

@@ -30,9 +30,9 @@ def wants_password(errors: bytes, host: Host) -> bool:
     if b"sudo" not in errors:
         message = f" ({line})" if (line := last_line(errors)) else ""
         reason = "the host rebooted, was switched off, or lost its network"
-        found = f"the connection ended before an answer came{message}: {reason}"
+        problem = f"the connection ended before an answer came{message}: {reason}"
         todo = "when the host is up again: the same command continues"
-        raise Unreachable(host.name, found, "an answer", todo, "the connection ended")
+        raise Unreachable(host.name, problem, "an answer", todo, "the connection ended")
     return re.search(_ASKS, errors) is not None
 
 
@@ -56,12 +56,12 @@ def start_root_shell(
             rule = f"echo '{_user(host)} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/rigwright"
             fix = f"run it in a terminal; or {secret}; or as root on the host: {rule}"
             fix = f"{host.closed}; or {fix}" if host.closed else fix
-            found = "sudo asks for a password, and none was given"
+            problem = "sudo asks for a password, and none was given"
             expected, brief = (
                 "sudo without a password, or a terminal to type it at",
                 f"sudo wants a password{for_user(host)}",
             )
-            raise NoRoot(host.name, found, expected, fix, brief)
+            raise NoRoot(host.name, problem, expected, fix, brief)
         password = Secret(ask_password(host.name))
     plain = password.reveal().encode() + b"\n"  # before the program starts: a source may take a minute
     marker, ready = f"rigwright-{nonce}-password".encode(), f"{nonce} ready\n".encode()

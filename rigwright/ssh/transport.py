@@ -273,12 +273,12 @@ class Ssh(Transport):
             raise full
         if other_user := _OTHER_USER.search(answer + errors):
             user = other_user[1].decode()
-            found = f"the host takes no login as {session.user}: it wants {user}"
+            problem = f"the host takes no login as {session.user}: it wants {user}"
             fix = f"set ansible_user: {user} for {self.host.name} ({self.host.where})"
-            raise Unreachable(self.host.name, found, "a user that may log in and use sudo", fix)
+            raise Unreachable(self.host.name, problem, "a user that may log in and use sudo", fix)
         if answer:
-            found = "the connection ended in the middle of an answer"
-            raise Unreachable(self.host.name, found, "", "run the same command again")
+            problem = "the connection ended in the middle of an answer"
+            raise Unreachable(self.host.name, problem, "", "run the same command again")
         if not sudo.wants_password(errors, self.host) or not program:
             raise sudo.refused(self.host, errors, f"that {session.user} may use sudo")
         return self._attempt(session, script, nonce, deadline, with_password=True)

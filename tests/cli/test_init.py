@@ -244,12 +244,12 @@ UNLISTED = {"0000:02:00.0": "3fff"}
 BOX = InitOptions(host="box", address="a@b")
 
 
-def _seen(gpus: Sequence[str] = (), loaded: str = "", unlisted: Mapping[str, str] = UNLISTED) -> init.Seen:
+def _seen(gpus: Sequence[str] = (), loaded: str = "", unlisted: Mapping[str, str] = UNLISTED) -> init.Hardware:
     models = {f"0000:{at:02x}:00.0": catalogue.model(key) for at, key in enumerate(gpus, 8)}
-    return init.Seen(models, unlisted, loaded, 0, SILENT, "")
+    return init.Hardware(models, unlisted, loaded, 0, SILENT, "")
 
 
-def _without_rig(folder: Path, seen: init.Seen, options: InitOptions = BOX) -> YamlMapping:
+def _without_rig(folder: Path, seen: init.Hardware, options: InitOptions = BOX) -> YamlMapping:
     files = init._described(options, folder, seen, Console(quiet=True), TODAY)
     (path,) = files
     assert path == folder / "host_vars" / "box.yml"

@@ -144,7 +144,7 @@ def _changed(folder: Path, known: inventory.Inventory, gpus: Mapping[str, catalo
     described = of_host(host, known.rigs)
     slots = {str(bus_id): position for bus_id, position in (described.desired.slots or {}).items()}
     found = init_update.compared(described.rig, slots, gpus)
-    seen = init.Seen(gpus, {}, "", 0, Board("ASUS", "", "X399"), "Threadripper")
+    seen = init.Hardware(gpus, {}, "", 0, Board("ASUS", "", "X399"), "Threadripper")
     files = init._changed_files(folder, host, described, found, seen, 0)
     for path, text in files.items():
         path.parent.mkdir(exist_ok=True)

@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from rigwright.cli import on_workers
 from rigwright.core.process import prompt
@@ -58,35 +57,6 @@ def statuses(document: dict[str, Any]) -> dict[str, str]:
 )  # fmt: skip
 def test_the_size_of_a_slice(hosts: int, workers: int, size: int) -> None:
     assert on_workers.size(hosts, workers) == size
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(1, 20))
-def test_no_host_is_lost_and_hosts_that_reboot_are_apart(boots: list[bool], most: int) -> None:
-    jobs: list[Any] = list(range(len(boots)))
-    parts: Any = on_workers.cut(jobs, most, lambda job: boots[cast(int, job)])
-    assert sorted(number for part in parts for number in part.runs) == jobs
-    assert all(1 <= len(part.runs) <= most for part in parts)
-    assert all({boots[number] for number in part.runs} == {part.reboots} for part in parts)
-
-
-@pytest.mark.parametrize(
-    ("waiting", "given_out", "threads", "following"),
-    [
-        ((False, True), (), 2, 0),
-        ((True, True), (), 2, 0),
-        ((True, False), (True,), 2, 1),
-        ((True, True), (True,), 4, None),
-        ((True,), (False,), 2, 0),
-        ((False,), (False, False), 2, None),
-    ],
-)
-def test_slices_whose_hosts_reboot_are_given_out_one_at_a_time(
-    waiting: Sequence[bool], given_out: Sequence[bool], threads: int, following: int | None
-) -> None:
-    parts = [on_workers.Slice((), reboots) for reboots in waiting]
-    run: Any = SimpleNamespace(workers=SimpleNamespace(threads=threads))
-    found = on_workers.Slices._next(run, parts, [on_workers.Slice((), reboots) for reboots in given_out])
-    assert found is (None if following is None else parts[following])
 
 
 def test_a_step_that_leads_to_a_reboot_is_announced_and_counts_as_one() -> None:
@@ -310,25 +280,3 @@ def test_only_a_host_of_the_slice_stops_other_reboots(gpus: Fleet, workers: Work
     workers.answer = lost
     run(gpus, "plan", slice="3")
     assert [json.loads(order)["lost"] for order in workers.orders] == ["", said if said == "gpu03" else ""]
-
-
-@pytest.mark.parametrize(
-    "event", [None, 7, "", "x", "[1]", '["Note", {}]', '["Note", {"host": "gpu99", "text": "x"}]', "[" * 9999]
-)
-def test_an_event_that_is_none_is_left_out(
-    gpus: Fleet,
-    workers: WorkersHere,
-    monkeypatch: pytest.MonkeyPatch,
-    event: object,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    class Odd(WorkersHere):
-        def _answer(self, order: str) -> str:
-            self._show(event)
-            self._show('["Note", {"host": "gpu01", "text": "a note\\u001b[2J"}]')
-            return super()._answer(order)
-
-    monkeypatch.setattr(workers, "__class__", Odd)
-    assert run(gpus, "plan")[0] == 2
-    text = capsys.readouterr().out
-    assert "gpu01   … a note\ufffd[2J\n" in text

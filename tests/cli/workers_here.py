@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ class WorkersHere:
         self.orders: list[str] = []
         self.told: list[tuple[str, ...]] = []
         self.answer: Callable[[str], object] = str
-        self._show: Callable[[object], object] = str
 
     def submit(self, _function: object, _run: str, order: str) -> Future[Any]:
         """Does what the order says; returns a future that has ended."""
@@ -44,20 +43,11 @@ class WorkersHere:
             patch.setenv("RIGWRIGHT_HISTORY", str(place / "history.sqlite"))
             patch.setattr(slice_command, "here", None)
             command.run()
-        *events, document = feed.getvalue().splitlines()
-        for event in events:
-            self._show(event)
-        return document
+        return feed.getvalue()
 
     def call_all(self, _function: object, *arguments: str) -> None:
         """Notes what the workers are told."""
         self.told.append(arguments)
-
-    @contextlib.contextmanager
-    def events(self, _topic: str, show: Callable[[object], object]) -> Iterator[None]:
-        """Shows the events of the hosts."""
-        self._show = show
-        yield
 
 
 def use(folder: Path, patch: pytest.MonkeyPatch) -> WorkersHere:

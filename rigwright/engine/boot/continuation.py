@@ -76,10 +76,10 @@ def require_identified(run: HostRun) -> None:
         return
     here = run.value(system.identity)
     known = identifiers(here) if isinstance(here, MachineIdentity) else {}
-    found = "the inventory does not say which machine it is, so that a copy of it would change another one"
+    problem = "the inventory does not say which machine it is, so that a copy of it would change another one"
     place = run.host.origin("ansible_connection")
     fix = f"if it is this one, set {LOCAL_MACHINE}: {known} beside ansible_connection ({place})"
-    raise HostError(run.host.name, found, f"{LOCAL_MACHINE} with its identifiers", fix)
+    raise HostError(run.host.name, problem, f"{LOCAL_MACHINE} with its identifiers", fix)
 
 
 def require_possible(run: HostRun, due: bool) -> None:
@@ -94,25 +94,25 @@ def require_possible(run: HostRun, due: bool) -> None:
         return
     release = Path("/proc/sys/kernel/osrelease").read_text(encoding="ascii", errors="replace")
     if "microsoft" in release.lower():
-        found, fix = (
+        problem, fix = (
             "it is a WSL guest, whose kernel and driver are those of Windows",
             "provision a machine that boots Linux",
         )
-        raise HostError(name, found, "Ubuntu or Debian on a machine", fix)
+        raise HostError(name, problem, "Ubuntu or Debian on a machine", fix)
     if not Path("/run/systemd/system").is_dir():
-        found = "systemd is not its init (a container?), so that nothing can go on after its reboot"
-        raise HostError(name, found, "a machine that boots with systemd", "run it on the machine itself")
+        problem = "systemd is not its init (a container?), so that nothing can go on after its reboot"
+        raise HostError(name, problem, "a machine that boots with systemd", "run it on the machine itself")
     if os.geteuid() != 0 and not _sudo_without_password():
-        found = "nobody can type the sudo password after its reboot"
+        problem = "nobody can type the sudo password after its reboot"
         fix = "run it with sudo, as root; or sudo without a password for this user, in /etc/sudoers.d"
-        raise HostError(name, found, "root, or sudo without a password", fix)
+        raise HostError(name, problem, "root, or sudo without a password", fix)
     paths = [sys.executable, *map(str, (Path.cwd(), Path(rigwright.__file__).parent))]
     answer = run.transport.run([script(_PERMANENT, *paths, reads=True)])[0]
     if lines := answer.lines:
         place, _, path = one_line(lines[0]).partition(" ")
-        found = f"{path} is not there after a reboot: it is on {place}, which no boot mounts by itself"
+        problem = f"{path} is not there after a reboot: it is on {place}, which no boot mounts by itself"
         fix = "put rigwright on a file system that /etc/fstab mounts, such as /opt; then the same command"
-        raise HostError(name, found, "a program that is there after the reboot", fix)
+        raise HostError(name, problem, "a program that is there after the reboot", fix)
 
 
 def arm(run: HostRun, templates: Templates, why: str, wait_s: float) -> tuple[Command, ...]:
@@ -125,8 +125,8 @@ def arm(run: HostRun, templates: Templates, why: str, wait_s: float) -> tuple[Co
     before = state(run)
     boots = before.boots if before and before.armed and continues() else 0
     if boots >= MOST_BOOTS:
-        found = f"it has rebooted {boots} times for this, and wants another reboot ({why})"
-        raise HostError(run.host.name, found, f"at most {MOST_BOOTS} reboots", "look at sudo less " + LOG)
+        problem = f"it has rebooted {boots} times for this, and wants another reboot ({why})"
+        raise HostError(run.host.name, problem, f"at most {MOST_BOOTS} reboots", "look at sudo less " + LOG)
     values = {
         "folder": FOLDER, "log": LOG, "motd": MESSAGE, "unit": UNIT_NAME, "program": PROGRAM, "most_boots": MOST_BOOTS,
         "wait_s": int(wait_s), "run": quote([run.options.run_id]), "directory": quote([str(Path.cwd())]),
@@ -146,8 +146,8 @@ def arm(run: HostRun, templates: Templates, why: str, wait_s: float) -> tuple[Co
 
 
 def _ends_with_it(name: str) -> HostError:
-    found = "this command ends with the reboot of the machine that it runs on"
-    return HostError(name, found, "provision, which goes on after it", "run this command from another machine")
+    problem = "this command ends with the reboot of the machine that it runs on"
+    return HostError(name, problem, "provision, which goes on after it", "run this command from another machine")
 
 
 def state(run: HostRun) -> Continuation | None:

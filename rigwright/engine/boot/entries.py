@@ -24,8 +24,8 @@ def block(boot: Boot, templates: Templates, run_id: str, modules: tuple[str, ...
     entries cannot be copied."""
     node = running_node(boot)
     if node is None:
-        found = f"no entry of grub.cfg loads {boot.kernel}, which runs now"
-        raise HostError("boot entries", found, "the entry that runs", "sudo update-grub")
+        problem = f"no entry of grub.cfg loads {boot.kernel}, which runs now"
+        raise HostError("boot entries", problem, "the entry that runs", "sudo update-grub")
     trial = _trial(grub.default_node(boot.config, boot.variables), run_id) if with_trial else ""
     values = {
         "run": run_id,
@@ -65,15 +65,15 @@ def _fallback(node: grub.Node, words: str, run_id: str, modules: tuple[str, ...]
 
 def _quoted(word: str) -> str:
     if "'" in word:
-        found = f"the kernel parameter {word[:80]} cannot be written for GRUB"
-        raise HostError("boot entries", found, "a parameter without quotes", "remove the quotes from its value")
+        problem = f"the kernel parameter {word[:80]} cannot be written for GRUB"
+        raise HostError("boot entries", problem, "a parameter without quotes", "remove the quotes from its value")
     return word if _SAFE.fullmatch(word) else f"'{word}'"
 
 
 def _body(node: grub.Node) -> list[str]:
     if len(node.body) > _MOST_LINES:
-        found = f"the menu entry '{node.title[:80]}' has {len(node.body)} lines"
-        raise HostError("boot entries", found, f"at most {_MOST_LINES}", "shorten it; or reboot: {trial: false}")
+        problem = f"the menu entry '{node.title[:80]}' has {len(node.body)} lines"
+        raise HostError("boot entries", problem, f"at most {_MOST_LINES}", "shorten it; or reboot: {trial: false}")
     return [line for line in node.body if line and not line.startswith("#") and not _DROPPED.match(line)]
 
 

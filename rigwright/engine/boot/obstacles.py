@@ -101,8 +101,8 @@ def _of_config(boot: Boot) -> Iterator[Obstacle]:
         if match := _SETS.search(text):
             yield Obstacle(f"{where} sets {match[1]} {'after 00_header' if where == 'grub.cfg' else 'itself'}")
     if _WAITS.search(boot.config):
-        found = "GRUB waits for a key at every boot (GRUB_TIMEOUT=-1)"
-        yield Obstacle(found, "GRUB_TIMEOUT=5 in /etc/default/grub; sudo update-grub")
+        problem = "GRUB waits for a key at every boot (GRUB_TIMEOUT=-1)"
+        yield Obstacle(problem, "GRUB_TIMEOUT=5 in /etc/default/grub; sudo update-grub")
     try:
         default = grub.default_node(boot.config, boot.variables)
         line = f" {grub.entry_of(default).command_line} "
@@ -182,8 +182,8 @@ def _of_room(boot: Boot) -> Iterator[Obstacle]:
     needed_kib = 2 * boot.images[name] // 1024 + _SPARE_KIB  # update-initramfs writes the new file beside the old one
     if boot.free_kib < needed_kib:
         free, needed = boot.free_kib // 1024, needed_kib // 1024
-        found = f"/boot has {free} MiB free, and a copy of the initramfs beside a new one needs {needed}"
-        yield Obstacle(found, "sudo apt-get autoremove --purge removes old kernels")
+        problem = f"/boot has {free} MiB free, and a copy of the initramfs beside a new one needs {needed}"
+        yield Obstacle(problem, "sudo apt-get autoremove --purge removes old kernels")
 
 
 def custom_of_owner(text: str) -> str:

@@ -171,12 +171,12 @@ def reason(
     return Reason(text, said)
 
 
-def _of_words(trial: Trial, seen: Sequence[str]) -> str:
+def _of_words(trial: Trial, sightings: Sequence[str]) -> str:
     """Why a boot that wrote down how it was ended by itself: all causes that fit."""
     causes = worse(trial.before, trial.words)
     if trial.words.get("shell"):
         return "; ".join(causes)
-    causes = (*causes, *seen, *obstacles_to_login(trial.before, trial.words))
+    causes = (*causes, *sightings, *obstacles_to_login(trial.before, trial.words))
     return (
         "; ".join(causes) or "it ran, with network and an ssh server as before, and no controller confirmed it in time"
     )

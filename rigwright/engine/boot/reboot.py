@@ -44,8 +44,8 @@ class Reboots:
         self.run, self.held, self.trials = run, held, trials
         self.step = next((step for step in steps if step.declared.reboots and not step.skipped), None)
         """The first step that may reboot the host."""
-        left = [step.step for step in preview if step.status in ("pending", "unknown")]
-        self.modules = tuple(dict.fromkeys(module for step in left for module in step.declared.modules))
+        due = [step.step for step in preview if step.status in ("pending", "unknown")]
+        self.modules = tuple(dict.fromkeys(module for step in due for module in step.declared.modules))
         """The kernel modules that the steps of this run replace which the preview did not show as done."""
         self.rebooted = False
 
@@ -121,9 +121,9 @@ class Reboots:
         try:
             self.run.raise_if_stopped()
             if state.lost:
-                found = f"{state.lost} did not come back from its reboot as it should, so this host was not rebooted"
+                problem = f"{state.lost} did not come back from its reboot as it should, so this host was not rebooted"
                 fix = f"look at {state.lost}; then run the same command again"
-                raise HostError(host, found, "a fleet that comes back", fix)
+                raise HostError(host, problem, "a fleet that comes back", fix)
             before = str(self.run.value(system.boot_id))
             up_s = UP_S
             # A prepared trial that was not booted yet stays prepared; a trial of this run has ended with its reboot.
@@ -180,9 +180,9 @@ class Reboots:
         commands = [*first, command("sync"), reboot_order.order(run_id, delay_s)]
         leased_commands.run_batch(self.held, step.name, commands, limit_s)
         if here:
-            found = f"this machine reboots in {delay_s} s, and then goes on by itself"
+            problem = f"this machine reboots in {delay_s} s, and then goes on by itself"
             fix = f"wait; the next login and invoke plan say how it ended (sudo journalctl -fu {UNIT_NAME})"
-            raise Rebooting(self.run.host.name, found, "", fix)
+            raise Rebooting(self.run.host.name, problem, "", fix)
 
     def _judge_trial(self, step: Step, boot_s: int, wait: BootWait, kept_out: tuple[str, ...] = ()) -> None:
         """Confirms this boot if it is a trial and healthy. Raises HostError when it was not, with the host as it was
@@ -211,17 +211,17 @@ class Reboots:
             reboot_order.forget(self.run.host)
             trial = self.trials.state()
         if trial is None:
-            found = "the record of the trial is gone, so nothing says whether this boot is the new one"
-            raise HostError(step.name, found, f"the record in {trial_facts.FOLDER}", "invoke verify")
+            problem = "the record of the trial is gone, so nothing says whether this boot is the new one"
+            raise HostError(step.name, problem, f"the record in {trial_facts.FOLDER}", "invoke verify")
         reason = self.trials.close(trial, why, self._work, kept_out)
         self._note_log(reason.said)
-        found = f"the new boot was tried, and the host went back to what ran before: {reason.text}"
+        problem = f"the new boot was tried, and the host went back to what ran before: {reason.text}"
         fix = (
             f"invoke rollback --host {self.run.host.name} takes the packages back; until then it boots what ran before"
         )
         if self.trials.state() is None:
             fix = "correct kernel_cmdline in the inventory; the next provision tries it again"
-        raise HostError(step.name, found, "a healthy boot", fix)
+        raise HostError(step.name, problem, "a healthy boot", fix)
 
     def _judgement(
         self, step: Step, wait: BootWait, kept_out: tuple[str, ...]

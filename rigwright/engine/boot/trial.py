@@ -118,11 +118,11 @@ def _with_notes(run: HostRun, reboot: Reboot, step: PlannedStep, leads: bool) ->
     if leads or step.status == "unknown":
         why, warn = _why_not(run, reboot), False
         if why and reboot.trial:
-            found, fix = (
+            problem, fix = (
                 f"a boot cannot be tried on this host: {why}",
                 "correct the cause; or leave `trial: true` out, and the host is rebooted without a trial",
             )
-            error = HostError(step.step.name, found, "reboot: {trial: true}, as the inventory says", fix)
+            error = HostError(step.step.name, problem, "reboot: {trial: true}, as the inventory says", fix)
             return replace(step, status="failed", reason=error.found, error=error)
         if why is None:
             text = "the new boot is not tried: the inventory says reboot: {trial: false}"
@@ -339,26 +339,26 @@ class Trials:
         """The command that writes down what a person would look at in this trial, before the host goes back."""
         return script(f"sh {facts.WATCH} words", timeout_s=120)
 
-    def close(self, trial: facts.Trial, why: Sequence[str], work: Work, seen: Sequence[str] = ()) -> Reason:
+    def close(self, trial: facts.Trial, why: Sequence[str], work: Work, sightings: Sequence[str] = ()) -> Reason:
         """After a trial that ended: the command line of before is in grub.cfg again, the outcome is written down.
         Returns the reason.
 
-        `why`: why rigwright did not confirm it. `seen`: what the controller saw while it waited for the host.
+        `why`: why rigwright did not confirm it. `sightings`: what the controller saw while it waited for the host.
         What ran before stays the default as long as grub.cfg's own default is something else.
         """
         panic = None
         if trial.stage == "returned":
             self.run.read_unknown((pstore.records,))
             panic = self.run.store.known[pstore.records]
-        ended = reason(trial, why, panic if isinstance(panic, pstore.Records) else None, seen)
+        ended = reason(trial, why, panic if isinstance(panic, pstore.Records) else None, sightings)
         boot: facts.Boot = self.run.value(facts.boot)
         tried = _tried(boot)
         undone = self.run.transport.run([script(_UNDO)])[0]
         if undone.code != 0:
             error = one_line(undone.error_text)[:200] or f"exit {undone.code}"
-            found = f"the host went back: {ended.text}; its kernel parameters of before cannot be put back ({error})"
+            problem = f"the host went back: {ended.text}; its kernel parameters of before cannot be put back ({error})"
             fix = "correct the cause; then run the same command again"
-            raise HostError("reboot", found, f"{DROP_IN} as before", fix)
+            raise HostError("reboot", problem, f"{DROP_IN} as before", fix)
         if undone.text.strip() == "undone":
             work((update_grub(),))
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -232,19 +232,19 @@ class BootWait:
     def _is_tried(self, boot: Boot | None) -> bool:
         return bool(boot and self.tried and boot.tried_by == self.tried.run)
 
-    def _is_back(self, seen: Look) -> bool:
+    def _is_back(self, look: Look) -> bool:
         """Whether root answers in another boot than before."""
-        return seen.refusal is None and self._is_other(seen.boot)
+        return look.refusal is None and self._is_other(look.boot)
 
-    def _learn(self, seen: Look) -> None:
+    def _learn(self, look: Look) -> None:
         """Records and notes what a look has shown."""
-        boot = seen.boot
-        text = one_line(seen.refusal.brief)[:160] if seen.refusal else "it answers"
+        boot = look.boot
+        text = one_line(look.refusal.brief)[:160] if look.refusal else "it answers"
         if boot and boot.boot_id == self.before:
             self.seen.add("it has not gone down yet", self._rest)
             return
-        if seen.refusal and not self.stays[0]:
-            self.seen.keep(text, seen.is_refusal)
+        if look.refusal and not self.stays[0]:
+            self.seen.keep(text, look.is_refusal)
         self.seen.add(f"the new boot runs, and {text}" if self._is_tried(boot) else text, self._rest)
 
     def _time(self, boot: Boot | None) -> None:
@@ -273,17 +273,17 @@ class BootWait:
         about = "" if self.goes_back_at else "about "
         return f"; unless the new boot is confirmed, the host goes back by itself in {about}{at - now:.0f} s; {left}"
 
-    def _require_time(self, seen: Look) -> None:
+    def _require_time(self, look: Look) -> None:
         """Raises the error with which the wait ends."""
-        now, error = time.monotonic(), seen.refusal
-        if error and seen.boot and seen.boot.boot_id == self.stays[0] and now - self.stays[1] >= SETTLES_S:
+        now, error = time.monotonic(), look.refusal
+        if error and look.boot and look.boot.boot_id == self.stays[0] and now - self.stays[1] >= SETTLES_S:
             back = "the host went back to what ran before, and there" if self.tried else "after its reboot"
             where = error.where or self.run.host.name
             raise type(error)(where, f"{back} {error.found}", error.expected, error.fix, error.brief)
         if now < self.ends_at:
             return
         sight = one_line(error.brief)[:160] if error else "it never went down"
-        found = f"it did not come back within {now - self.seen.began:.0f} s of its reboot: {sight}"
-        fix = error.fix if error and seen.is_refusal else "look at its console"
+        problem = f"it did not come back within {now - self.seen.began:.0f} s of its reboot: {sight}"
+        fix = error.fix if error and look.is_refusal else "look at its console"
         off = "off and on again it boots what ran before; " if self.tried else ""
-        raise Unreachable(self.run.host.name, found, "a boot", f"{fix}; {off}then run the same command again")
+        raise Unreachable(self.run.host.name, problem, "a boot", f"{fix}; {off}then run the same command again")

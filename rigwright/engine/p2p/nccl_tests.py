@@ -50,8 +50,8 @@ def test(run: HostRun, programs: Programs, needed: frozenset[Fact[Any] | None]) 
 def _run(run: HostRun, programs: Programs, needed: bool) -> Finding | None:
     fact = facts.nccl_tests
 
-    def not_run(seen: str, expected: str, fix: str) -> Finding:
-        return Finding("nccl-tests", "unknown", seen, expected, "", fix, check=fact.name)
+    def not_run(problem: str, expected: str, fix: str) -> Finding:
+        return Finding("nccl-tests", "unknown", problem, expected, "", fix, check=fact.name)
 
     if not needed:
         return not_run("not run: the playbook has no check of it", fact.name, f"add `{fact.name}:` to its checks")

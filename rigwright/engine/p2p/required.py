@@ -131,14 +131,14 @@ def findings(run: HostRun, cause: str = "") -> tuple[Finding, ...]:
     elif isinstance(record, Record) and record.passed:
         since = f", last passed {_minute(record.passed.at)} in run {record.passed.run}"
     more = f" and {len(after) - SHOWN} more" if len(after) > SHOWN else ""
-    seen = f"required{since}: after {', '.join(after[:SHOWN])}{more}"
+    requirement = f"required{since}: after {', '.join(after[:SHOWN])}{more}"
     fix = "invoke provision, which runs it"
     if run.bound.desired.p2p_wheels == "none":
         fix = "invoke verify --tags p2p --wheels fetch, which runs it; p2p_wheels is none, so provision does not"
     elif run.bound.desired.mig and run.bound.desired.mig.splits:
         fix = "mig: off in the inventory, then invoke provision, which runs it"
         cause = cause or "the inventory splits GPUs, and instances of MIG have no peers to test"
-    return (Finding(p2p.TEST, "warn", seen, "a passed test after that", cause, fix, "host", check="p2p.ran"),)
+    return (Finding(p2p.TEST, "warn", requirement, "a passed test after that", cause, fix, "host", check="p2p.ran"),)
 
 
 def settle(run: HostRun, judged: Sequence[Finding]) -> str:

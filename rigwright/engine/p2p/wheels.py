@@ -245,8 +245,8 @@ def copy(transport: Transport, local: list[Local], free_bytes: int, on_line: Cal
             for cmd in _copy_commands(wheel, on_line):
                 answer = transport.run([cmd])[0]
                 if answer.code != 0:
-                    found = f"it cannot be put on the host: {(answer.error_text.splitlines() or ['no message'])[-1]}"
-                    raise HostError(wheel.path.name, found, "room, and python3", "df -h /var")
+                    problem = f"it cannot be put on the host: {(answer.error_text.splitlines() or ['no message'])[-1]}"
+                    raise HostError(wheel.path.name, problem, "room, and python3", "df -h /var")
         except HostError:  # for example a full disk, which a partial wheel would keep full
             transport.run([script('rm -rf -- "$1/$2.whl" "$1/$2.new"', KEPT, wheel.sha256, timeout_s=60)])
             raise
