@@ -54,7 +54,7 @@ def fleet_check(options: FleetCheckOptions) -> int:
     def act(runs: list[HostRun], _text: Any) -> None:
         pool.run_hosts(runs, _look, last=True, reads=True)
 
-    return runner.run(options, lambda _run_id: fleet_command(options, act, _check, tags=options.tag_names))
+    return runner.run(options, lambda _run_id: fleet_command(options, act, _check, tags=frozenset(options.tags)))
 
 
 def fleet_command(

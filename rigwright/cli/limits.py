@@ -19,7 +19,7 @@ def limits(options: LimitsOptions) -> int:
 
     playbook = runner.playbook(options.playbook, "limits-reset" if options.reset else "limits")
     act = partial(_limits, options=options)
-    return runner.run(options, lambda _run_id: runner.HostCommand(options, act, playbook, options.tag_names))
+    return runner.run(options, lambda _run_id: runner.HostCommand(options, act, playbook, frozenset(options.tags)))
 
 
 def _limits(runs: list[HostRun], text: Any, options: LimitsOptions) -> None:

@@ -69,6 +69,23 @@ def _within(number: Any, least: float, most: float) -> Any:
     return number
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not names:
+        raise ValueError
+    return names
+
+
+NAMES = OptionType(_names, "list of names", "one name, or several with commas between them", "driver,limits")
+
+SCHEDULER = OptionType(
+    lambda text: _matching(r"(tcp|tls)://[^/\s]+:\d+", text),
+    "address of a Dask scheduler",
+    "tls://HOST:PORT, or tcp://HOST:PORT; dask scheduler prints its own",
+    "tls://10.0.0.5:8786",
+)
+
+
 def _wheels(text: str) -> str:
     if text not in ("fetch", "none") and not Path(text).expanduser().is_dir():
         raise ValueError

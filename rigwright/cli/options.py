@@ -118,7 +118,8 @@ class HostsOptions(InventoryOptions, JsonOptions):
         None,
     )
     executor: str = option(
-        "connect to the hosts from the workers of a Dask scheduler, tls://SCHEDULER:8786 (default: from this machine)"
+        "connect to the hosts from the workers of a Dask scheduler, tls://SCHEDULER:8786 (default: from this machine)",
+        type=values.SCHEDULER,
     )
     insecure: bool = option("accept tcp:// for --executor: neither encrypted nor authenticated", False)
     slice: int | None = option(
@@ -139,12 +140,7 @@ class PlaybookOptions(HostsOptions):
 class StepsOptions(PlaybookOptions):
     """For commands that can be limited to some steps of the playbook."""
 
-    tags: str = option("only the steps and checks with one of these tags (a,b)")
-
-    @property
-    def tag_names(self) -> frozenset[str]:
-        """The tags that were given."""
-        return frozenset(word.strip() for word in self.tags.split(",") if word.strip())
+    tags: tuple[str, ...] = option("only the steps and checks with one of these tags (a,b)", (), type=values.NAMES)
 
 
 class WheelsOptions(CommandOptions):

@@ -25,7 +25,7 @@ def plan(options: PlanOptions) -> int:
 
     playbook = runner.playbook(options.playbook, "provision")
     after = partial(_hint, options=options)
-    command = runner.HostCommand(options, _plan, playbook, options.tag_names, afterwards=after)
+    command = runner.HostCommand(options, _plan, playbook, frozenset(options.tags), afterwards=after)
     return runner.run(options, lambda _run_id: command)
 
 

@@ -42,7 +42,7 @@ def provision(options: ProvisionOptions) -> int:
             counted,
             partial(_provision, options=counted, rolling=rolling),
             runner.playbook(counted.playbook, "provision"),
-            counted.tag_names,
+            frozenset(counted.tags),
             options.disrupt,
             rolling.state.reboots if rolling else options.reboots or 1,
             restart=restart_words(options.command, options.yes),
@@ -74,7 +74,7 @@ def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
     inventory = str(inventory_path(options.inventory).resolve())
     playbook = str(runner.playbook(options.playbook, "provision").resolve())
     most = 0 if options.max_fail is None and options.serial else options.max_fail
-    subject = (inventory, playbook, options.host or "", options.tags)
+    subject = (inventory, playbook, options.host or "", ",".join(options.tags))
     state = Rollout(run_id, *subject, most, options.reboots or 1, (), runs=(run_id,))
     return options, Rolling(state, options.serial or ("100%",))
 
@@ -95,7 +95,7 @@ def _resumed(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
         ("--inventory", options.inventory and str(Path(options.inventory).resolve()), state.inventory),
         ("--playbook", playbook, state.playbook),
         ("--host", options.host, state.host),
-        ("--tags", options.tags, state.tags),
+        ("--tags", ",".join(options.tags), state.tags),
     ):
         if typed and typed != old:
             problem = f"the rollout that stopped (run {state.run}) was of {option} {old or 'without'}, not {typed}"
@@ -108,7 +108,8 @@ def _resumed(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
         reboots=options.reboots or state.reboots,
     )
     hosts = ",".join(state.hosts)
-    same = dataclasses.replace(options, inventory=state.inventory, playbook=state.playbook, host=hosts, tags=state.tags)
+    tags = tuple(filter(None, state.tags.split(",")))
+    same = dataclasses.replace(options, inventory=state.inventory, playbook=state.playbook, host=hosts, tags=tags)
     return same, Rolling(state)
 
 

@@ -34,7 +34,7 @@ def remove(options: RemoveOptions) -> int:
         nothing=lambda _job: "nothing to remove",
         yes=options.yes,
     )
-    command = runner.HostCommand(options, act, playbook, options.tag_names, options.disrupt)
+    command = runner.HostCommand(options, act, playbook, frozenset(options.tags), options.disrupt)
     return runner.run(options, lambda _run_id: command)
 
 

@@ -26,7 +26,7 @@ def verify(options: VerifyOptions) -> int:
             options,
             partial(_verify, options=options),
             runner.playbook(options.playbook, "provision"),
-            options.tag_names,
+            frozenset(options.tags),
             watch=options.watch,
             checks_only=lambda host: options.watch or never_provisioned(host, options.playbook),
             afterwards=lambda _jobs, text: runner.warn_of_age(text),
@@ -42,7 +42,7 @@ def never_provisioned(host: Host, playbook: str) -> bool:
 
 def _require_sense(options: VerifyOptions) -> None:
     """Raises UsageError for options that contradict each other."""
-    full = "p2p" in options.tag_names
+    full = "p2p" in options.tags
     for wrong, flag, found, expected, fix in (
         (options.watch and (options.json or options.html), "--watch",
          "a watch has no end, so --json and --html are never written", "--watch alone", "leave --json and --html out"),
@@ -72,7 +72,7 @@ def _verify(runs: list[HostRun], text: Any, options: VerifyOptions) -> None:
     programs = Programs(options.nccl_tests, options.busy) if options.nccl_tests else None
     test = None
     if not options.quick:
-        full = "p2p" in options.tag_names
+        full = "p2p" in options.tags
         wheels = options.wheels or (AS_THE_INVENTORY_SAYS if full and not programs else "")
         test = NcclTestOptions(not full, options.busy, wheels, bool(programs))
     action = partial(actions.verify_host, test=test, programs=programs, describe=bool(options.json or options.html))

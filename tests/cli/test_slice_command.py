@@ -115,8 +115,9 @@ def statuses(document: dict[str, Any]) -> Sequence[str]:
     return [host["status"] for host in document["hosts"].values()]
 
 
+@pytest.mark.usefixtures("worker")
 def test_an_order_that_runs_twice_changes_each_host_once(
-    order: SliceOrder, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    order: SliceOrder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tempfile.py").write_text("raise SystemExit('a module of the current folder')\n")
@@ -129,7 +130,8 @@ def test_an_order_that_runs_twice_changes_each_host_once(
     assert str(tmp_path) not in json.dumps(first).replace(str(tmp_path / "hosts"), "")
 
 
-def test_the_command_of_a_feature_is_found(order: SliceOrder, worker: Worker) -> None:
+@pytest.mark.usefixtures("worker")
+def test_the_command_of_a_feature_is_found(order: SliceOrder) -> None:
     options = {name: order["options"][name] for name in ("inventory", "json", "host")}
     order["options"] = {**options, "cmd": "uptime", "timeout_s": "60"}
     order["command"] = "rigwright.features.fleet_run.options:FleetRunOptions"
@@ -139,7 +141,8 @@ def test_the_command_of_a_feature_is_found(order: SliceOrder, worker: Worker) ->
     assert {host["ran"]["code"] for host in document["hosts"].values()} == {0}
 
 
-def test_an_interruption_finishes_what_has_begun(order: SliceOrder, worker: Worker, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("worker")
+def test_an_interruption_finishes_what_has_begun(order: SliceOrder, tmp_path: Path) -> None:
     def act() -> None:
         slice_command.stop("another run", "interrupt")
         time.sleep(0.15)  # the step is in its critical section, which lasts 0.4 s
@@ -170,7 +173,8 @@ def test_no_further_host_is_begun(
     assert sum(made(tmp_path).values()) == statuses(document).count("changed")
 
 
-def test_what_is_no_order_is_answered_with_a_text(worker: Worker, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("worker")
+def test_what_is_no_order_is_answered_with_a_text(capfd: pytest.CaptureFixture[str]) -> None:
     answer = json.loads(slice_command.run_slice("run", "no order"))
     assert answer == {"failed": "its command ended with 1, without a document"}
     assert "JSONDecodeError" in capfd.readouterr().err, "the worker's log says why"

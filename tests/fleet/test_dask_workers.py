@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from rigwright.cli import option_values
 from rigwright.core.errors import Unreachable, UsageError
 from rigwright.fleet import dask_workers
 
@@ -19,7 +20,7 @@ from rigwright.fleet import dask_workers
 )
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(UsageError, match="no address of a Dask scheduler"):
-        dask_workers.check(address, insecure=True)
+        option_values.SCHEDULER.value("--executor", address)
 
 
 def test_without_dask_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def rollback(options: RollbackOptions) -> int:
         return runner.run(options, lambda _run_id: runner.HostCommand(options, act, quiet=True))
     playbook = runner.playbook(options.playbook, "rollback")
     act = partial(_rollback, options=options, inventory=inventory)
-    command = runner.HostCommand(options, act, playbook, options.tag_names, options.disrupt)
+    command = runner.HostCommand(options, act, playbook, frozenset(options.tags), options.disrupt)
     return runner.run(options, lambda _run_id: command)
 
 
@@ -56,7 +56,7 @@ def _rollback(runs: list[HostRun], text: Any, options: RollbackOptions, inventor
     plan = partial(_plan, to=options.to, inventory=inventory)
     words = {"question": "Go back?", "activity": "going back"}
     take_back(runs, text, **words, nothing=nothing, yes=options.yes, plan=plan)
-    if not options.tag_names:
+    if not options.tags:
         ended = [run for run in runs if run.report.error is None and run.report.status == "ok"]
         pool.run_hosts(ended, partial(_end, to=options.to), activity="recording")
 
