@@ -21,7 +21,7 @@ from rigwright.driver.start_failure import StartFailure, StartFailures, start_fa
 from rigwright.facts import Facts, pci, systemd as units
 from rigwright.facts.gpu import gpus as gpu, mig as instances
 from rigwright.facts.gpu.gpus import Gpu
-from rigwright.facts.gpu.smi import NoGpus
+from rigwright.facts.gpu.nvidia_smi import NoGpus
 from rigwright.facts.systemd import GUARD_UNIT
 
 

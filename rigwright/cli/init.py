@@ -268,16 +268,8 @@ def _changed_files(
             )
         today = datetime.date.today()
         branch = driver.branch if driver and driver.branch in fit(hardware.gpus).branches else ""
-        files[path] = init_draft.rig_text(
-            hardware.board,
-            hardware.cpu,
-            hardware.gpus,
-            hardware.nvswitches,
-            supply_w,
-            today,
-            branch=branch,
-            named=compared.slots,
-        )
+        machine = (hardware.board, hardware.cpu, hardware.gpus, hardware.nvswitches)
+        files[path] = init_draft.rig_text(*machine, supply_w, today, branch=branch, named=compared.slots)
         fresh_rig = host.name
     for key, value in (("rig", fresh_rig), ("slots", compared.slots)):
         if value:
@@ -375,15 +367,8 @@ def _described(
         if path.exists():
             todo = f"another --host, or --rig {options.host}"
             raise UsageError("init", f"{path} is there, and is another machine", "a name that is free", todo)
-        files[path] = init_draft.rig_text(
-            hardware.board,
-            hardware.cpu,
-            hardware.gpus,
-            hardware.nvswitches,
-            _supply_w(options),
-            today,
-            branch=options.driver,
-        )
+        machine = (hardware.board, hardware.cpu, hardware.gpus, hardware.nvswitches)
+        files[path] = init_draft.rig_text(*machine, _supply_w(options), today, branch=options.driver)
         with tempfile.TemporaryDirectory() as drafts:
             (Path(drafts) / path.name).write_text(files[path], encoding="utf-8")
             rig = catalogue.rig(path.stem, "init", Path(drafts))

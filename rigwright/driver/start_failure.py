@@ -14,7 +14,7 @@ from rigwright.core.schema import BusId, bus_id
 from rigwright.driver.load_failure import LONGEST, complaints
 from rigwright.facts import Facts, Unavailable, Unreadable, kernel_log, pci
 from rigwright.facts.gpu.gpus import Gpu
-from rigwright.facts.gpu.smi import NoGpus
+from rigwright.facts.gpu.nvidia_smi import NoGpus
 from rigwright.facts.pci import PciGpu
 
 _LOOK = "sudo dmesg | grep NVRM, and invoke explain with its first line"

@@ -12,7 +12,7 @@ from msgspec import Struct
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unavailable
-from rigwright.facts.gpu.smi import XML, readings
+from rigwright.facts.gpu.nvidia_smi import XML, readings
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of a link by its GT/s."""

@@ -23,7 +23,7 @@ from rigwright.checks import Finding, card, health
 from rigwright.core.command import Command, Result
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, parsed, pcie
-from rigwright.facts.gpu import gpus as gpu, health as gpu_health, mig, smi, topology
+from rigwright.facts.gpu import gpus as gpu, health as gpu_health, mig, nvidia_smi as smi, topology
 from rigwright.operations.limits import pynvml
 from tests.paths import ROOT
 

@@ -24,7 +24,7 @@ from rigwright.checks import problems
 from rigwright.core import command_failures, host_text
 from rigwright.core.command import Result
 from rigwright.facts import Fact, Unreadable, kernel_log, machine, parsed
-from rigwright.facts.gpu import health as gpu_health, smi
+from rigwright.facts.gpu import health as gpu_health, nvidia_smi
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.features.explain.smi_text import QueryReader, TableReader
 from rigwright.ssh import batch_script
@@ -260,7 +260,7 @@ def test_no_line_of_a_log_takes_longer_than_a_second(line: str) -> None:
                 query.feed(number, text[number : number + 4096])
 
         parsers: tuple[Callable[[], object], ...] = (
-            read, lambda text=text: command_failures.failure_in(text), lambda text=text: smi.lost(text),
+            read, lambda text=text: command_failures.failure_in(text), lambda text=text: nvidia_smi.lost(text),
             lambda lines=lines: problems._NAMED.findall("\n".join(lines)),
             lambda lines=lines: kernel_log.xids(lines), lambda lines=lines: kernel_log.fatal_sxids(lines),
             lambda lines=lines: kernel_log.hardware_errors(lines),

@@ -11,8 +11,8 @@ from rigwright.core.command import Result, script
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.schema import BusId
 from rigwright.facts import Fact, Unavailable, whole
-from rigwright.facts.gpu import smi
-from rigwright.facts.gpu.smi import XML, Reading, power, query, readings, rows
+from rigwright.facts.gpu import nvidia_smi
+from rigwright.facts.gpu.nvidia_smi import XML, Reading, power, query, readings, rows
 
 
 class ClockPair(Struct, frozen=True):
@@ -88,9 +88,11 @@ gpus = Fact("gpu.gpus", XML, _gpus, kept=whole)
 def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
     pairs_of: dict[str, list[ClockPair]] = {}
     for row in rows(result):
-        uuid, memory, graphics = (smi.value(cell)[0] for cell in row.split(", "))
+        uuid, memory, graphics = (nvidia_smi.value(cell)[0] for cell in row.split(", "))
         if uuid and memory and graphics:
-            pairs_of.setdefault(uuid, []).append(ClockPair(int(smi.number(memory)), int(smi.number(graphics))))
+            pairs_of.setdefault(uuid, []).append(
+                ClockPair(int(nvidia_smi.number(memory)), int(nvidia_smi.number(graphics)))
+            )
     return {uuid: tuple(pairs) for uuid, pairs in pairs_of.items()}
 
 
@@ -111,7 +113,7 @@ class GpuMode(Struct, frozen=True):
 
 
 def modes_of(result: Result, current: str, pending: str) -> tuple[GpuMode, ...]:
-    """The mode of all GPUs whose fields have these paths, in the order of the bus. Raises as smi.readings."""
+    """The mode of all GPUs whose fields have these paths, in the order of the bus. Raises as nvidia_smi.readings."""
     modes = []
     for reading in sorted(readings(result), key=lambda reading: reading.bus_id):
         uuid, name = reading.text("uuid") or "", reading.text("product_name") or ""
@@ -161,10 +163,10 @@ processes = Fact("gpu.processes", query("--query-compute-apps=pid,process_name")
 
 
 def _users(result: Result) -> dict[str, tuple[Process, ...]]:
-    some_lost = any(map(smi.is_lost, result.lines))
+    some_lost = any(map(nvidia_smi.is_lost, result.lines))
     users: dict[str, tuple[Process, ...]] = {}
-    for line in result.lines if some_lost else host_text.lines(smi.successful_output(result)):
-        if line.strip() and not smi.is_lost(line):
+    for line in result.lines if some_lost else host_text.lines(nvidia_smi.successful_output(result)):
+        if line.strip() and not nvidia_smi.is_lost(line):
             uuid, pid, name = line.split(", ", 2)
             users[uuid] = (*users.get(uuid, ()), Process(host_text.integer(pid), name))
     return users
@@ -221,7 +223,7 @@ echo '--- peers'; ask nvlink -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
 echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]' -e 'Link [0-9]*: [0-9]* .* errors'
 exit $code
 """
-NVML = script(smi.ASK + _NVML, _SHOW, LIMITS_PROGRAM, timeout_s=60)
+NVML = script(nvidia_smi.ASK + _NVML, _SHOW, LIMITS_PROGRAM, timeout_s=60)
 """Prints the document of the GPU limits program, which reads NVML. If that lacks NVLinks (branch 470, or no program
 yet), it then prints the output of `nvidia-smi nvlink`: the state of all links, after `--- peers` the other end of each,
 and after `--- errors` its counts. If the driver does not answer NVML, nvidia-smi is not run."""

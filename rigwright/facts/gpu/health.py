@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact
-from rigwright.facts.gpu.smi import XML, Reading, power, readings
+from rigwright.facts.gpu.nvidia_smi import XML, Reading, power, readings
 
 
 class Errors(Struct, frozen=True):

@@ -12,7 +12,7 @@ from rigwright.core.mig import MigInstance
 from rigwright.core.schema import BusId, bus_id
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.gpu.gpus import modes_of
-from rigwright.facts.gpu.smi import XML
+from rigwright.facts.gpu.nvidia_smi import XML
 
 PROGRAM = "/usr/local/lib/rigwright/gpu_mig.py"
 UNIT = "gpu-mig.service"

@@ -7,7 +7,7 @@ from msgspec import Struct
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.gpu.gpus import Process
-from rigwright.facts.gpu.smi import MOST_GPUS
+from rigwright.facts.gpu.nvidia_smi import MOST_GPUS
 from rigwright.facts.nccl.document import read_document, require_readings
 
 MOST = 64

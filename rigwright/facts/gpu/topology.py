@@ -13,7 +13,7 @@ from rigwright.core.command import Result, script
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.gpu.gpus import LINKS_BEGIN, NVML
-from rigwright.facts.gpu.smi import LOST, successful_output
+from rigwright.facts.gpu.nvidia_smi import LOST, successful_output
 
 
 class Place(Struct, frozen=True):

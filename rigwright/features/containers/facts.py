@@ -18,7 +18,7 @@ from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
 from rigwright.facts import Fact, Unavailable, Unreadable
-from rigwright.facts.gpu.smi import successful_output
+from rigwright.facts.gpu.nvidia_smi import successful_output
 
 KIND = "nvidia.com/gpu"
 MOST_FILES, MOST_BYTES, MOST_PATHS, LONGEST_PATH = 32, 262144, 1000, 500

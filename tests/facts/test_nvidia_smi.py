@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rigwright.core.command import Result
-from rigwright.facts.gpu import smi
+from rigwright.facts.gpu import nvidia_smi
 
 NAME = "a" * 500_000
 MANY = "".join(f"<b{number}/>" for number in range(20_000))
@@ -14,7 +14,7 @@ MANY = "".join(f"<b{number}/>" for number in range(20_000))
 def texts(inside: str, gpus: int = 1) -> list[dict[str, str]]:
     """The texts of GPUs with these elements."""
     cards = "".join(f'<gpu id="00000000:{number % 256:02x}:00.0">{inside}</gpu>' for number in range(gpus))
-    readings = smi.readings(Result(0, f"<nvidia_smi_log>{cards}</nvidia_smi_log>".encode()))
+    readings = nvidia_smi.readings(Result(0, f"<nvidia_smi_log>{cards}</nvidia_smi_log>".encode()))
     return [dict(reading.texts) for reading in readings]
 
 
