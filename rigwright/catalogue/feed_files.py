@@ -81,8 +81,11 @@ def _local(path: Path, source: str, skip: Collection[str]) -> tuple[FeedFile, ..
 
 
 def _too_many(source: str, number: int) -> InputError:
-    found, fix = f"{number} files redistrib_VERSION.json or releases.json", "name the folder or the page that has them"
-    return InputError(source, found, f"1 to {MAX_FILES} files", fix)
+    problem, fix = (
+        f"{number} files redistrib_VERSION.json or releases.json",
+        "name the folder or the page that has them",
+    )
+    return InputError(source, problem, f"1 to {MAX_FILES} files", fix)
 
 
 def _text(content: bytes, shown: str) -> str:

@@ -141,7 +141,7 @@ def _of_releases_json(document: _Document) -> Iterator[PublishedRelease]:
             date = document.date(day, *place, "release_date") if day else None
             architectures = release.get("architectures")
             if not isinstance(architectures, list):
-                found = f"'architectures' of {version} is {_short(architectures)}"
-                raise document.error(found, '["x86_64", ...]', *place, "architectures")
+                problem = f"'architectures' of {version} is {_short(architectures)}"
+                raise document.error(problem, '["x86_64", ...]', *place, "architectures")
             if "x86_64" in architectures:
                 yield PublishedRelease("driver", version, date, _KINDS[title], "", document.file.name)

@@ -133,13 +133,13 @@ def _broken_packages(text: str) -> Failure | None:
         re.MULTILINE,
     )
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    found = f"dpkg failed on {', '.join(names[:5])}{more}{f': {one_line(reason[1])}' if reason else ''}"
+    problem = f"dpkg failed on {', '.join(names[:5])}{more}{f': {one_line(reason[1])}' if reason else ''}"
     if reason and (known := _known(reason[1])):
-        return Failure(found, known.fix)
+        return Failure(problem, known.fix)
     package = names[0].split("_", 1)[0]
     log = "tail -n 30 /var/lib/dkms/*/*/build/make.log; " if re.search("dkms", text) else ""
     return Failure(
-        found,
+        problem,
         f"on the host: {log}sudo dpkg --configure -a shows what fails; "
         f"if nothing needs it: sudo apt-get purge {package}",
     )

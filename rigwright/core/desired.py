@@ -64,9 +64,9 @@ class Driver(Struct, frozen=True):
         if not re.fullmatch(r"\d{3}", self.branch) or (
             self.version and not re.fullmatch(rf"{self.branch}(\.\d+)+", self.version)
         ):
-            found = f"branch '{self.branch}'" + (f", version '{self.version}'" if self.version else "")
+            problem = f"branch '{self.branch}'" + (f", version '{self.version}'" if self.version else "")
             raise ValueError(
-                found,
+                problem,
                 "a branch such as '535', or a version of it such as '535.183.01'",
                 "invoke explain GPU, such as rtx-3090, names the branches that support it",
             )

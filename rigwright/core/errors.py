@@ -97,5 +97,5 @@ def unexpected(where: str, error: BaseException) -> HostError:
         return HostError(where, "this machine has no memory left", "some memory", fix)
     with contextlib.suppress(Exception):
         traceback.print_exception(error)
-    found = f"a bug in rigwright ({type(error).__name__}: {error})"
-    return HostError(where, found, "a run without one", "report it with the traceback")
+    problem = f"a bug in rigwright ({type(error).__name__}: {error})"
+    return HostError(where, problem, "a run without one", "report it with the traceback")

@@ -71,9 +71,9 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     if wanted is Any or (isinstance(value, Secret) and Secret in inner):
         return value
     if isinstance(value, Secret):
-        found = f"'{name}' holds a secret, and its value is shown in plans and in the list of processes of the host"
+        problem = f"'{name}' holds a secret, and its value is shown in plans and in the list of processes of the host"
         fix = "write the secret into a file: file.present, file.template"
-        raise InputError(where, found, "a value that is no secret", fix)
+        raise InputError(where, problem, "a value that is no secret", fix)
     if isinstance(wanted, typing.NewType):
         text = convert(value, wanted.__supertype__, where, name)
         pattern, wrong, meant = _FORMS.get(wanted, (r"(?s).*", "", ""))

@@ -159,8 +159,8 @@ class _Loader(*_LOADERS):  # type: ignore[misc]
             expected = f"{DEEPEST} levels at most"
             raise InputError(f"{self._name}:{self._line}", "lists and mappings nested too deep", expected)
         if self._values > MOST_VALUES:
-            found = f"more than {MOST_VALUES} values, each use of an anchor counted"
-            raise InputError(f"{self._name}:{self._line}", found, "a smaller document")
+            problem = f"more than {MOST_VALUES} values, each use of an anchor counted"
+            raise InputError(f"{self._name}:{self._line}", problem, "a smaller document")
 
     def _where(self, at: Any) -> str:
         return f"{self._name}:{at.start_mark.line + 1}"
@@ -174,9 +174,9 @@ class _Loader(*_LOADERS):  # type: ignore[misc]
             plain = type(node)(_TAG + kinds[0], node.value, node.start_mark, node.end_mark)
             return own(self._value(plain), self._where(node))
         if node.tag.removeprefix(_TAG) not in kinds:
-            found = f"the tag {_short(node.tag.replace(_TAG, '!!'))}, which rigwright cannot read"
+            problem = f"the tag {_short(node.tag.replace(_TAG, '!!'))}, which rigwright cannot read"
             secret = "put the secret into a variable of the inventory, and use that one here"
-            raise self._error(node, found, "a plain value", secret if node.tag in ("!vault", "!secret") else "")
+            raise self._error(node, problem, "a plain value", secret if node.tag in ("!vault", "!secret") else "")
         self._count(node)
         value = self._READERS[type(node)](self, node)
         self._level -= 1
@@ -188,8 +188,8 @@ class _Loader(*_LOADERS):  # type: ignore[misc]
         for key_node, value_node in node.value:
             key = self._key(key_node)
             if key in mapping:
-                found = f"the key '{_short(key)}' a second time (first in line {mapping.lines[key]})"
-                raise self._error(key_node, found, "each key once")
+                problem = f"the key '{_short(key)}' a second time (first in line {mapping.lines[key]})"
+                raise self._error(key_node, problem, "each key once")
             mapping[key] = self._value(value_node)
             mapping.lines[key] = key_node.start_mark.line + 1
         return mapping
@@ -201,8 +201,8 @@ class _Loader(*_LOADERS):  # type: ignore[misc]
             raise self._error(node, "the merge key <<", "the keys themselves, written out")
         key = self._value(node)
         if not isinstance(key, str):
-            found = f"the key {_short(repr(key))}, which YAML reads as no text"
-            raise self._error(node, found, f"'{_short(node.value)}' in quotes")
+            problem = f"the key {_short(repr(key))}, which YAML reads as no text"
+            raise self._error(node, problem, f"'{_short(node.value)}' in quotes")
         return key
 
     def _sequence(self, node: yaml.Node) -> Sequence:
@@ -217,8 +217,8 @@ class _Loader(*_LOADERS):  # type: ignore[misc]
         try:
             return self.construct_object(node, deep=True)
         except (ValueError, KeyError, AttributeError, TypeError, OverflowError):
-            found = f"'{_short(node.value)}', which is no {node.tag.removeprefix(_TAG)}"
-            raise self._error(node, found, "a plain value, or one in quotes") from None
+            problem = f"'{_short(node.value)}', which is no {node.tag.removeprefix(_TAG)}"
+            raise self._error(node, problem, "a plain value, or one in quotes") from None
 
     _READERS: ClassVar = {yaml.MappingNode: _mapping, yaml.SequenceNode: _sequence, yaml.ScalarNode: _scalar}
 

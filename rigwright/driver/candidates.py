@@ -125,16 +125,16 @@ def without_module(driver: Driver, kernel: str, offered: Archive, secure_boot: b
     ]
     have = f"; there is {', '.join(dict.fromkeys(modules))}" if modules else ""
     wanted = driver.version or f"branch {driver.branch}"
-    found = f"no source has a built and signed module of {wanted} for {kernel}, the kernel that boots next{have}"
+    problem = f"no source has a built and signed module of {wanted} for {kernel}, the kernel that boots next{have}"
     fix = "another branch or version, or modules: dkms"
     if secure_boot:
-        found = f"Secure Boot is on, and {found}"
+        problem = f"Secure Boot is on, and {problem}"
         fix = (
             "another branch or version; or modules: dkms, with Secure Boot off in the firmware or a key enrolled at "
             "the "
             "console"
         )
-    return HostError("driver.modules", found, "a linux-modules-nvidia package of that driver for that kernel", fix)
+    return HostError("driver.modules", problem, "a linux-modules-nvidia package of that driver for that kernel", fix)
 
 
 def nowhere(driver: Driver, offered_by: dict[str, Archive]) -> HostError:
@@ -159,8 +159,8 @@ def nowhere(driver: Driver, offered_by: dict[str, Archive]) -> HostError:
         expected = f"a release, such as {' or '.join(_neighbours(driver.version, releases))}; {sources}"
         return HostError(where, f"{driver.version} was never a release", expected, _instead(driver, have))
     if only and not have:
-        found = f"{only} is only a transitional package that brings another branch"
-        return HostError(where, found, f"a real driver {driver.branch}; {sources}", "source: cuda, or auto")
+        problem = f"{only} is only a transitional package that brings another branch"
+        return HostError(where, problem, f"a real driver {driver.branch}; {sources}", "source: cuda, or auto")
     wanted = driver.version or f"branch {driver.branch}"
     unknown = "" if branch else f", and the catalogue knows no branch {driver.branch}"
     auto = "" if "cuda" in offered_by else "; source: auto looks in NVIDIA's repository too"

@@ -299,17 +299,17 @@ def _complete(facts: Facts, chosen: _Chosen, driver: Driver, os_release: OsRelea
     if plan.error and plan.held:
         raise held_back("driver", plan.held, f"the driver's packages {', '.join(packages)} cannot be installed")
     if plan.error:
-        found = f"apt cannot install {' '.join(words)}: {plan.error}"
+        problem = f"apt cannot install {' '.join(words)}: {plan.error}"
         fix = "another branch or source; sudo apt-get check, on the host, names packages that are broken already"
-        raise HostError("driver", found, "a set of packages that fit together", fix)
+        raise HostError("driver", problem, "a set of packages that fit together", fix)
     strangers = [
         move
         for move in plan.moves
         if "nvidia" in move.name and move.name not in BESIDE and branch_of(move.version) not in ("", driver.branch)
     ]
     if strangers:
-        found = f"{words[0]} would bring {strangers[0].name} {strangers[0].version}"
-        raise HostError("driver", found, f"branch {driver.branch} and nothing else", "source: cuda")
+        problem = f"{words[0]} would bring {strangers[0].name} {strangers[0].version}"
+        raise HostError("driver", problem, f"branch {driver.branch} and nothing else", "source: cuda")
     closure = {
         move.name: move.version
         for move in plan.moves

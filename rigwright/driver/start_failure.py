@@ -132,5 +132,5 @@ def quoted(facts: Facts, slots: Mapping[BusId, str] | None = None) -> Iterator[N
             raise
         at, first = failed[0]
         others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-        found = f"{reason}; the driver could not start {place(at, slots)}{others}: {first.said}"
-        raise Unavailable(found, first.fix) from None
+        problem = f"{reason}; the driver could not start {place(at, slots)}{others}: {first.said}"
+        raise Unavailable(problem, first.fix) from None

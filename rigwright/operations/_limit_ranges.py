@@ -59,14 +59,14 @@ def require_in_catalogue(title: str, model: Model, watts: int) -> None:
 def _require_power(device: Gpu, title: str, watts: int) -> None:
     where, least, most = "limits.power_limit_w", device.power_min_w, device.power_max_w
     if least is None or most is None:
-        found, fix = f"the power of {title} cannot be limited", "leave power_limit_w out for it"
-        raise HostError(where, found, "a GPU that tells its range", fix)
+        problem, fix = f"the power of {title} cannot be limited", "leave power_limit_w out for it"
+        raise HostError(where, problem, "a GPU that tells its range", fix)
     if not least <= watts <= most:
-        found, fix = (
+        problem, fix = (
             f"{watts} W is not what {title} can be limited to",
             f"power_limit_w: {min(max(watts, least), most):g}",
         )
-        raise HostError(where, found, f"{least:g} to {most:g} W", f"{fix} is the nearest")
+        raise HostError(where, problem, f"{least:g} to {most:g} W", f"{fix} is the nearest")
 
 
 def _require_clocks(device: Gpu, title: str, pairs: tuple[ClockPair, ...], wanted: Clocks) -> None:
@@ -74,9 +74,9 @@ def _require_clocks(device: Gpu, title: str, pairs: tuple[ClockPair, ...], wante
     if pair == device.application_clocks or pair in pairs:
         return
     if not pairs:
-        found = f"{title} lists no clocks that it supports"
+        problem = f"{title} lists no clocks that it supports"
         fix = "leave application_clocks out; a power limit works on every card"
-        raise HostError(where, found, "a GPU that lists them", fix)
+        raise HostError(where, problem, "a GPU that lists them", fix)
     apart = sorted(
         pairs, key=lambda known: (abs(known.memory_mhz - pair.memory_mhz), abs(known.graphics_mhz - pair.graphics_mhz))
     )
@@ -93,11 +93,11 @@ def _require_lockable(
     where = f"limits.locked_{kind}_mhz"
     if model is not None and f"locked_{kind}" not in model.clock_verbs:
         other = "application_clocks" if "application" in model.clock_verbs else "power_limit_w"
-        found, fix = f"{title} has no locked {kind} clocks", f"leave locked_{kind}_mhz out; {other} works on it"
-        raise HostError(where, found, "a GPU whose driver locks them", fix)
+        problem, fix = f"{title} has no locked {kind} clocks", f"leave locked_{kind}_mhz out; {other} works on it"
+        raise HostError(where, problem, "a GPU whose driver locks them", fix)
     known = sorted({pair.graphics_mhz if kind == "graphics" else pair.memory_mhz for pair in pairs})
     if known and not (known[0] <= span[0] and span[1] <= known[-1]):
         low, high = (min(max(mhz, known[0]), known[-1]) for mhz in span)
-        found = f"{span[0]} to {span[1]} MHz is not what {title} can be locked to"
+        problem = f"{span[0]} to {span[1]} MHz is not what {title} can be locked to"
         fix = f"locked_{kind}_mhz: [{low}, {high}] is the nearest"
-        raise HostError(where, found, f"{known[0]} to {known[-1]} MHz", fix)
+        raise HostError(where, problem, f"{known[0]} to {known[-1]} MHz", fix)

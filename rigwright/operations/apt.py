@@ -158,8 +158,8 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
             fix = f"correct the name, or add its source with apt.source; on the host: apt-cache search {name}"
             raise HostError("apt", f"no source has the package {name}", "a package that apt knows", fix)
         if version and version not in have:
-            found, expected = f"no source has {name}={version}", f"one of {', '.join(have[:5])}"
-            raise HostError("apt", found, expected, f"{name}={have[0]}, or only {name}")
+            problem, expected = f"no source has {name}={version}", f"one of {', '.join(have[:5])}"
+            raise HostError("apt", problem, expected, f"{name}={have[0]}, or only {name}")
     words = [f"{name}={version}" if version else name for name, version in missing.items()]
     for number, (name, version) in enumerate(missing.items()):
         before = now[name].version if name in now else ""
@@ -210,15 +210,15 @@ def require_signed(facts: Facts, sources: list[apt_sources.Source], fingerprint:
     fix = f"delete the source there, then run the same command again: it adds one with the key {fingerprint} only"
     for source in sources:
         if source.trusted:
-            found = "the source of NVIDIA's repository has trusted=yes: apt installs its packages without a signature"
-            raise HostError(source.where, found, f"a source that is signed by {fingerprint}", fix)
+            problem = "the source of NVIDIA's repository has trusted=yes: apt installs its packages without a signature"
+            raise HostError(source.where, problem, f"a source that is signed by {fingerprint}", fix)
         if not source.signed_by:
             yield Note(f"{source.where}: every key that apt trusts may sign these packages; {fix}", warn=True)
         for path in source.signed_by:
             keys = known.get(path, (path,)) or ()
             if fingerprint not in keys and path in known:
-                found = f"{path} has {', '.join(keys) or 'no key'}"
-                raise HostError(source.where, found, f"NVIDIA's key {fingerprint}", fix)
+                problem = f"{path} has {', '.join(keys) or 'no key'}"
+                raise HostError(source.where, problem, f"NVIDIA's key {fingerprint}", fix)
             if others := [key for key in keys if key != fingerprint and path in known]:
                 yield Note(f"{source.where}: {path} also trusts the key {', '.join(others)}; {fix}", warn=True)
 

@@ -21,13 +21,13 @@ def governor(facts: Facts, *, cpu_governor: CpuGovernor, templates: Templates = 
     HostError if the kernel sets no frequency, or does not have the governor."""
     policies, unit = facts.all(cpu.policies, units.unit(UNIT))
     if not policies:
-        found = "the kernel sets no CPU frequency: a virtual machine, or a firmware that does it"
+        problem = "the kernel sets no CPU frequency: a virtual machine, or a firmware that does it"
         fix = "leave cpu_governor out for this host; or the firmware's power profile: OS control"
-        raise HostError("cpu_governor", found, "/sys/devices/system/cpu/cpufreq/policy0", fix)
+        raise HostError("cpu_governor", problem, "/sys/devices/system/cpu/cpufreq/policy0", fix)
     lacking = next((policy for policy in policies if cpu_governor not in policy.available), None)
     if lacking:
-        found = f"{lacking.driver} has no governor '{cpu_governor}'"
-        raise HostError("cpu_governor", found, f"one of {', '.join(lacking.available)}", "cpu_governor: performance")
+        problem = f"{lacking.driver} has no governor '{cpu_governor}'"
+        raise HostError("cpu_governor", problem, f"one of {', '.join(lacking.available)}", "cpu_governor: performance")
     text = templates.render(f"systemd/{UNIT}.j2", {"governor": cpu_governor})
     files = list(systemd.unit(facts, name=UNIT, template=Template(text)))
     yield from files

@@ -60,14 +60,14 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
         if plan.error and plan.held:
             raise held_back("cuda.toolkit", plan.held, f"{word} cannot be installed")
         if plan.error:
-            found = f"apt cannot install {word}: {plan.error}"
+            problem = f"apt cannot install {word}: {plan.error}"
             fix = "another toolkit; sudo apt-get check, on the host, names packages that are broken already"
-            raise HostError("cuda.toolkit", found, "packages that fit together", fix)
+            raise HostError("cuda.toolkit", problem, "packages that fit together", fix)
         drivers = [move for move in plan.moves if brings_driver(move)]
         if drivers:
-            found = f"{word} would bring {drivers[0].name} {drivers[0].version}, a driver"
+            problem = f"{word} would bring {drivers[0].name} {drivers[0].version}, a driver"
             fix = "another repository or toolkit"
-            raise HostError("cuda.toolkit", found, "a toolkit and nothing of the driver", fix)
+            raise HostError("cuda.toolkit", problem, "a toolkit and nothing of the driver", fix)
         before = now[name].version if name in now else ""
         action: Action = "change" if name in now else "add"
         yield Change(action, name, before, offered[0].version, (apt.install([word]),))

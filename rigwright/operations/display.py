@@ -35,12 +35,12 @@ def decided(facts: Facts, *, driver: Driver) -> Iterator[Note]:
     kept = pinned(facts, driver)
     installed = kept is not None and driver.display in (None, kept.display) and loaded == kept.version
     if desk.sessions and not installed:
-        found = f"a graphical session runs: {', '.join(desk.sessions)}"
+        problem = f"a graphical session runs: {', '.join(desk.sessions)}"
         ends = "installing a driver can freeze a running session, and the reboot ends it: unsaved work is lost"
         if driver.display is None and kept is None:
             expected = f"`display` in the inventory, and nobody at work; {ends}"
-            raise HostError("driver.display", found, expected, f"log out; {_CHOICE}; then the same command again")
-        yield Note(f"{found}; {ends}. Log out first", warn=True)
+            raise HostError("driver.display", problem, expected, f"log out; {_CHOICE}; then the same command again")
+        yield Note(f"{problem}; {ends}. Log out first", warn=True)
     if driver.display is not None or (kept and kept.display):
         return
     if desk.manager or desk.sessions:

@@ -73,8 +73,8 @@ def ecc(
         before_it, sessions = facts.all(reboot_record.in_vain, display.graphical)
         require_safe(facts, with_driver=True)
         if before_it and before_it.same and before_it.reasons == one_line(why)[: reboot_record.MOST_CHARACTERS]:
-            found = f"the reboot of {before_it.at} did not help ({before_it.reasons})"
-            raise Unavailable(found, "nvidia-smi -q -d ECC, on the host; sudo dmesg | grep NVRM; then sudo reboot")
+            problem = f"the reboot of {before_it.at} did not help ({before_it.reasons})"
+            raise Unavailable(problem, "nvidia-smi -q -d ECC, on the host; sudo dmesg | grep NVRM; then sudo reboot")
         yield from sessions_lost(sessions.sessions)
         yield reboot_change(why, "a boot with the wanted mode", timeout_s, same_boot=True)
 
@@ -194,12 +194,12 @@ def _require_profiles(mig: Mig, bus: Sequence[pci.PciGpu], slots: Mapping[BusId,
         if lacking:
             alike = [profile for profile in model.mig if profile[0] == lacking[0][0]]
             fix = f"{' or '.join(alike)} in place of {lacking[0]}" if alike else "another layout"
-            found = f"{name} has no profile {lacking[0]}"
-            raise HostError("mig", found, f"one of {', '.join(model.mig)}", f"{fix}; invoke explain {model.key}")
+            problem = f"{name} has no profile {lacking[0]}"
+            raise HostError("mig", problem, f"one of {', '.join(model.mig)}", f"{fix}; invoke explain {model.key}")
         most, slices = max(int(profile[0]) for profile in model.mig), sum(int(one.profile[0]) for one in layout)
         if slices > most:
-            found = f"{name}: {words(layout)} are {slices} slices"
-            raise HostError("mig", found, f"{most} at most", "fewer or smaller instances")
+            problem = f"{name}: {words(layout)} are {slices} slices"
+            raise HostError("mig", problem, f"{most} at most", "fewer or smaller instances")
 
 
 def _without_mig(name: str, able: Set[str]) -> HostError:
@@ -214,13 +214,13 @@ def _require_possible(facts: Facts, differing: list[GpuMode], config: str, slots
     refused = facts(instances.refused(config)) if config else {}
     for mode in differing:
         if why := refused.get(mode.bus_id):
-            found, fix = f"{gpu_label(mode.bus_id, mode.uuid, slots)}: {why}", "sudo nvidia-smi mig -lgipp"
-            raise HostError("mig", found, "a layout that the driver's profiles and placements allow", fix)
+            problem, fix = f"{gpu_label(mode.bus_id, mode.uuid, slots)}: {why}", "sudo nvidia-smi mig -lgipp"
+            raise HostError("mig", problem, "a layout that the driver's profiles and placements allow", fix)
     computing, holding = facts.all(gpu.processes, gpu.holders)
     users = {one.pid: one.name for one in (*computing, *holding) if one.works}
     if users:
-        found = f"the GPUs are in use by {', '.join(f'{name} ({pid})' for pid, name in users.items())}"
-        raise HostError("mig", found, "idle GPUs", "end them; then run the same command again")
+        problem = f"the GPUs are in use by {', '.join(f'{name} ({pid})' for pid, name in users.items())}"
+        raise HostError("mig", problem, "idle GPUs", "end them; then run the same command again")
 
 
 def _mig_config(wanted: Mapping[GpuMode, tuple[MigInstance, ...]], slots: Mapping[BusId, str] | None) -> str:

@@ -27,13 +27,13 @@ def hugepages(facts: Facts, *, hugepages: Hugepages, templates: Templates = SHIP
     now, _, _ = facts.all(memory.huge_pages, files.file(SYSCTL), files.file(TMPFILES))
     if hugepages.count is not None:
         if not now.size_kib:
-            found = "the kernel has no huge pages"
-            raise HostError("hugepages", found, "a kernel that has them", "leave `count` out")
+            problem = "the kernel has no huge pages"
+            raise HostError("hugepages", problem, "a kernel that has them", "leave `count` out")
         if hugepages.count * now.size_kib * 2 > now.memory_kib:
             most = now.memory_kib // 2 // now.size_kib
             pages = f"{hugepages.count} pages of {now.size_kib >> 10} MiB"
-            found = f"{pages} are more than half of the memory, {now.memory_kib >> 20} GiB"
-            raise HostError("hugepages", found, f"{most} at most", f"hugepages: {{count: {most}}}")
+            problem = f"{pages} are more than half of the memory, {now.memory_kib >> 20} GiB"
+            raise HostError("hugepages", problem, f"{most} at most", f"hugepages: {{count: {most}}}")
         text = templates.render("memory/sysctl.conf.j2", {"count": hugepages.count})
         changes = list(file.differing(facts, SYSCTL, text.encode()))
         yield from changes
@@ -42,8 +42,8 @@ def hugepages(facts: Facts, *, hugepages: Hugepages, templates: Templates = SHIP
             yield Change("run", "vm.nr_hugepages", str(now.total), str(hugepages.count), (reserve,))
     if hugepages.transparent is not None:
         if now.transparent is None:
-            found = "the kernel has no transparent huge pages"
-            raise HostError("hugepages", found, "a kernel that has them", "leave `transparent` out")
+            problem = "the kernel has no transparent huge pages"
+            raise HostError("hugepages", problem, "a kernel that has them", "leave `transparent` out")
         text = templates.render("memory/tmpfiles.conf.j2", {"mode": hugepages.transparent})
         yield from file.differing(facts, TMPFILES, text.encode())
         if now.transparent != hugepages.transparent:

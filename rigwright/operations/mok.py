@@ -65,13 +65,13 @@ def enrolled(
     if secure_boot != "enrol":
         raise HostError(_WHERE, NOT_TRUSTED, "Secure Boot off, or an enrolled key", steps(release, driver))
     if key.state == "staged":
-        found = f"the key {key.certificate} is staged, and no one has confirmed it at the console yet"
-        raise HostError(_WHERE, found, "an enrolled key, before the driver", CONSOLE)
+        problem = f"the key {key.certificate} is staged, and no one has confirmed it at the console yet"
+        raise HostError(_WHERE, problem, "an enrolled key, before the driver", CONSOLE)
     if key.state == "blocked":
-        found = f"the key {key.certificate} is blocked, or is to be deleted"
+        problem = f"the key {key.certificate} is blocked, or is to be deleted"
         fix = "sudo mokutil --list-enrolled --mokx; sudo mokutil --revoke-delete; or remove "
         fix = f"{fix}{key.key} and {key.certificate}: a new key is made"
-        raise HostError(_WHERE, found, "a key that may be enrolled", fix)
+        raise HostError(_WHERE, problem, "a key that may be enrolled", fix)
     _require_manager(key)
     commands = (
         *((apt.install(list(key.lacks)),) if key.lacks else ()),
@@ -89,20 +89,20 @@ def enrolled(
 def _require_manager(key: SigningKey) -> None:
     """Raises HostError unless every shim on the EFI partition has MokManager beside it."""
     if not key.shim:
-        found = "there is no shim on /boot/efi, which takes keys of the owner"
+        problem = "there is no shim on /boot/efi, which takes keys of the owner"
         fix = (
             "sudo mount /boot/efi; if this machine boots without shim: sign with a key of its db, and secure_boot: "
             "trusted in the inventory"
         )
-        raise HostError(_WHERE, found, "shim, as Debian and Ubuntu install it", fix)
+        raise HostError(_WHERE, problem, "shim, as Debian and Ubuntu install it", fix)
     if key.without_manager:
         folders = " and ".join(key.without_manager[:3])
-        found = f"{folders} has shim and no mmx64.efi: with a staged key the machine would not boot from there"
+        problem = f"{folders} has shim and no mmx64.efi: with a staged key the machine would not boot from there"
         fix = (
             f"on the host: sudo cp /usr/lib/shim/mmx64.efi.signed {key.without_manager[0]}/mmx64.efi (Debian: package "
         )
         fix += "shim-helpers-amd64-signed; Ubuntu: shim-signed, mmx64.efi); then run the same command again"
-        raise HostError(_WHERE, found, "MokManager beside each shim", fix)
+        raise HostError(_WHERE, problem, "MokManager beside each shim", fix)
 
 
 def _stdin(password: str | Secret) -> bytes:
@@ -110,13 +110,13 @@ def _stdin(password: str | Secret) -> bytes:
     console."""
     text = password.reveal() if isinstance(password, Secret) else password
     if not text:
-        found, fix = (
+        problem, fix = (
             "no one-time password is given for the key",
             "export MOK_PASSWORD=... in the shell that starts this",
         )
-        raise HostError("mok_password", found, f"{PASSWORD} in the inventory", fix)
+        raise HostError("mok_password", problem, f"{PASSWORD} in the inventory", fix)
     if not re.fullmatch(r"[A-Za-z0-9]{8,16}", text):
-        found = "the one-time password has other characters than letters and digits, or not 8 to 16 of them"
+        problem = "the one-time password has other characters than letters and digits, or not 8 to 16 of them"
         fix = "the console has a US keyboard: choose another one-time password"
-        raise HostError("mok_password", found, "8 to 16 letters and digits", fix)
+        raise HostError("mok_password", problem, "8 to 16 letters and digits", fix)
     return f"{text}\n{text}\n".encode()

@@ -62,8 +62,8 @@ def passed(
         raise HostError("preflight", f"the host is {machine}", "x86_64", "a machine with an x86-64 processor")
     for path, least in (free_mib or {}).items():
         if path not in free:
-            found, expected = f"free_mib names {path}", f"one of {', '.join(free)}"
-            raise HostError("preflight", found, expected, f"take {path} out of free_mib")
+            problem, expected = f"free_mib names {path}", f"one of {', '.join(free)}"
+            raise HostError("preflight", problem, expected, f"take {path} out of free_mib")
         wanted = f"{least} MiB"
         if path == "/boot" and (image := facts(kernels.largest_initramfs_mib)) + _BESIDE_MIB > least:
             least = image + _BESIDE_MIB
@@ -81,9 +81,9 @@ def passed(
     if driver and not signed:
         yield from _kernels(facts, driver)
     if runfile is not None:
-        found = f"a driver{runfile and f' {runfile}'} of NVIDIA's .run installer, which no package manager knows"
+        problem = f"a driver{runfile and f' {runfile}'} of NVIDIA's .run installer, which no package manager knows"
         fix = "sudo nvidia-uninstall --silent, then run the same command again"
-        raise HostError("preflight", found, "no driver, or one from packages", fix)
+        raise HostError("preflight", problem, "no driver, or one from packages", fix)
     if holders:
         names = ", ".join(f"{holder.name} ({holder.pid})" for holder in holders)
         yield Note(f"packages are locked by {names}; rigwright waits for it, ten minutes at most", warn=True)
@@ -101,17 +101,17 @@ def _clock(host_s: int, here_s: int) -> Iterator[Note]:
     apart_s = abs(host_s - here_s)
     if apart_s < _NOTED_APART_S:
         return
-    found = f"the host's clock says {_in_words(host_s)}, and this machine's {_in_words(here_s)}"
+    problem = f"the host's clock says {_in_words(host_s)}, and this machine's {_in_words(here_s)}"
     todo = (
         "on the host: sudo timedatectl set-ntp true, or sudo apt-get install chrony; without a time server: "
         f"sudo date -u -s '{_in_words(here_s).removesuffix(' UTC')}'; then sudo hwclock --systohc"
     )
     if apart_s < _MOST_APART_S:
-        yield Note(f"{found}; {todo}", warn=True)
+        yield Note(f"{problem}; {todo}", warn=True)
         return
     expected = "less than a day between them: apt and TLS refuse what is not valid by the host's clock"
     expected += " (not valid yet, expired)"
-    raise HostError("preflight", found, expected, f"{todo}; if this machine's clock is the wrong one, correct that")
+    raise HostError("preflight", problem, expected, f"{todo}; if this machine's clock is the wrong one, correct that")
 
 
 def _in_words(seconds: int) -> str:

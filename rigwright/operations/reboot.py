@@ -32,8 +32,8 @@ def require_safe(facts: Facts, with_driver: bool) -> None:
         known = catalogue.all_symptoms()[failure.symptom]
         why = f": {failure.said}" if failure.said else ""
         why = why if known.key == "dkms.build_failed" else f": {known.title}; {known.fix}"
-        found = f"no nvidia module is built for {release}, the kernel that boots next{why}"
-        raise Unavailable(found, f"on the host: sudo dkms autoinstall -k {release}, which builds it or says why not")
+        problem = f"no nvidia module is built for {release}, the kernel that boots next{why}"
+        raise Unavailable(problem, f"on the host: sudo dkms autoinstall -k {release}, which builds it or says why not")
     path = boot.entry.initrd_path
     image = facts(kernels.initramfs(path))
     held = sorted((image.modules & OTHERS) - image.blocked)
@@ -128,14 +128,14 @@ def if_needed(
 
 def _no_use(facts: Facts, before: reboot_record.InVain, with_driver: bool) -> Unavailable:
     """The reason against another reboot: the reasons of the last one, and the driver's message."""
-    found = f"the reboot of {before.at} did not help ({before.reasons}), and another one would read the same files"
+    problem = f"the reboot of {before.at} did not help ({before.reasons}), and another one would read the same files"
     again = "then sudo reboot, on the host, and run the same command again"
     loaded, release = facts.all(state.loaded_version, system.running_kernel)
     if loaded or not with_driver:
-        return Unavailable(found, f"cat /proc/cmdline, and the entry that GRUB starts, on the host; {again}")
+        return Unavailable(problem, f"cat /proc/cmdline, and the entry that GRUB starts, on the host; {again}")
     failure = load_failure(facts, release, facts(kernels.module_version(release, "nvidia")))
     known = catalogue.all_symptoms()[failure.symptom]
     said = "neither the kernel log nor systemd-modules-load says why"
     if failure.said:
         said = f"the driver says: {failure.said} ({failure.cause or known.cause})"
-    return Unavailable(f"{found}; {said}", f"{failure.fix or known.fix}; {again}")
+    return Unavailable(f"{problem}; {said}", f"{failure.fix or known.fix}; {again}")

@@ -23,8 +23,8 @@ def ulimits(facts: Facts, *, ulimits: Ulimits, templates: Templates = SHIPPED) -
     now, _, _ = facts.all(system.login_limits, files.file(LOGIN), files.file(SERVICES))
     if ulimits.nofile is not None and ulimits.nofile > now.most_nofile:
         why = "the kernel refuses it, and pam_limits then refuses logins or leaves the old limit"
-        found = f"nofile {ulimits.nofile} is above fs.nr_open: {why}"
-        raise HostError("ulimits", found, f"{now.most_nofile} at most", f"ulimits: {{nofile: {now.most_nofile}}}")
+        problem = f"nofile {ulimits.nofile} is above fs.nr_open: {why}"
+        raise HostError("ulimits", problem, f"{now.most_nofile} at most", f"ulimits: {{nofile: {now.most_nofile}}}")
     login: dict[str, str | int] = {}
     service: dict[str, str | int] = {}
     if ulimits.memlock is not None:

@@ -69,9 +69,9 @@ def removed(facts: Facts) -> Iterator[Change | Note]:
     if trial is None:
         return
     if trial.stage == "running":
-        found = f"this boot is the trial of run {trial.run}, which nobody has confirmed"
+        problem = f"this boot is the trial of run {trial.run}, which nobody has confirmed"
         fix = "invoke provision; or wait until the host has gone back by itself; then run the same command again"
-        raise HostError("boot", found, "a boot that is permanent", fix)
+        raise HostError("boot", problem, "a boot that is permanent", fix)
     yield Note("grub.cfg's own default boots next, which was not tried: look at it before you reboot", warn=True)
     subject = f"boot entries of run {trial.run or '?'}"
     yield Change("remove", subject, "what ran before is the default", "", taken_away())

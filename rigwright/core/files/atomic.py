@@ -44,8 +44,8 @@ def alone(folder: Path) -> Iterator[None]:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if time.monotonic() > until:
-                found = f"another process has held its lock for {LOCK_S:g} s"
-                raise UsageError(str(folder), found, "its lock", f"sudo fuser {folder}, and end what holds it")
+                problem = f"another process has held its lock for {LOCK_S:g} s"
+                raise UsageError(str(folder), problem, "its lock", f"sudo fuser {folder}, and end what holds it")
             time.sleep(0.05)
         yield
     finally:

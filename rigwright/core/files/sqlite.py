@@ -50,8 +50,8 @@ class Kind(Struct, frozen=True):
             if "UTF-8" in text:
                 raise self.damaged(path, text) from None
             if "locked" in text or "busy" in text:
-                found = f"another process has held it for {BUSY_S:g} s"
-                raise self.error(str(path), found, "a moment alone", f"fuser -v {path} names that process") from None
+                problem = f"another process has held it for {BUSY_S:g} s"
+                raise self.error(str(path), problem, "a moment alone", f"fuser -v {path} names that process") from None
             if "readonly" in text or "unable to open" in text:
                 raise self.error(str(path), f"cannot be written ({text})", *writable) from None
             fix = "df shows whether the disk is full"
@@ -85,8 +85,8 @@ class Kind(Struct, frozen=True):
         """
         with self.named(path):
             if path.is_symlink() and not given and state_dir.caller() is not None:
-                found = "is a link, and root writes through no link of another user"
-                raise self.error(str(path), found, "a file", f"run without sudo; or {self.set_aside}")
+                problem = "is a link, and root writes through no link of another user"
+                raise self.error(str(path), problem, "a file", f"run without sudo; or {self.set_aside}")
             if not write and not path.exists():
                 raise self.error(str(path), *self.missing)
             if write:  # the file and its folders are for the owner only; under sudo, that is the user who called it
@@ -133,15 +133,15 @@ class Kind(Struct, frozen=True):
         if empty and application == version == 0:
             return 0
         if application != self.application:
-            found = "is another program's database"
-            raise self.error(str(path), found, f"{self.content}, of rigwright itself", self.place)
+            problem = "is another program's database"
+            raise self.error(str(path), problem, f"{self.content}, of rigwright itself", self.place)
         if version != self.version:
             age = "a newer" if version > self.version else "an older"
-            found = f"was written by {age} rigwright (version {version} of the file)"
-            raise self.error(str(path), found, f"version {self.version}", f"use that rigwright; or {self.set_aside}")
+            problem = f"was written by {age} rigwright (version {version} of the file)"
+            raise self.error(str(path), problem, f"version {self.version}", f"use that rigwright; or {self.set_aside}")
         if not set(self.tables) <= {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}:
-            found, expected = "has other tables than this rigwright uses", f"the tables of version {self.version}"
-            raise self.error(str(path), found, expected, f"use the rigwright that wrote it; or {self.set_aside}")
+            problem, expected = "has other tables than this rigwright uses", f"the tables of version {self.version}"
+            raise self.error(str(path), problem, expected, f"use the rigwright that wrote it; or {self.set_aside}")
         return self.version
 
 

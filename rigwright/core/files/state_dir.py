@@ -25,8 +25,8 @@ def place(*parts: str) -> Path:
     owner = caller()
     home = Path(owner.pw_dir) if owner else startup.home()
     if home is None:
-        found = f"the user {os.getuid()} has no home directory"
-        raise UsageError("HOME", found, "a folder for the history and rollouts", "set HOME, or XDG_STATE_HOME")
+        problem = f"the user {os.getuid()} has no home directory"
+        raise UsageError("HOME", problem, "a folder for the history and rollouts", "set HOME, or XDG_STATE_HOME")
     return home.joinpath(".local", "state", "rigwright", *parts)
 
 

@@ -26,9 +26,9 @@ def require_inside(path: Path, folder: Path, where: str) -> None:
 
     Such a link in a repository could name a private file of the person who runs rigwright."""
     if not path.resolve().is_relative_to(folder.parent.resolve()):
-        found = f"the template {path} is a link to {path.resolve()}, outside {folder.parent}"
+        problem = f"the template {path} is a link to {path.resolve()}, outside {folder.parent}"
         fix = f"put the file itself there: cp --remove-destination {path.resolve()} {path}"
-        raise InputError(where, found, "a template in that directory", fix)
+        raise InputError(where, problem, "a template in that directory", fix)
 
 
 def render_file(path: Path, values: Mapping[str, Any], closed: str = "") -> str | Secret:
@@ -128,5 +128,5 @@ def _filled(text: str, variables: Mapping[str, Any], where: str) -> Any:
 
 
 def _unknown(what: str, names: Iterable[str], where: str, closed: str) -> str:
-    found = f"'{what}' needs {', '.join(sorted(names))}, which no file that is open sets"
-    raise InputError(where, found, "a variable of the host", closed)
+    problem = f"'{what}' needs {', '.join(sorted(names))}, which no file that is open sets"
+    raise InputError(where, problem, "a variable of the host", closed)

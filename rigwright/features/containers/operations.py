@@ -46,17 +46,17 @@ def possible(facts: Facts, *, containers: Containers, container_repository: Cuda
     wanted_release(facts, containers, container_repository)
     if "docker" in containers.engines:
         if there.snap:
-            found = "docker is a snap: it is confined, and sees neither the toolkit's runtime nor CDI specifications"
+            problem = "docker is a snap: it is confined, and sees neither the toolkit's runtime nor CDI specifications"
             fix = "sudo snap remove docker; then run the same command again"
-            raise HostError("containers", found, "docker.io, or docker-ce", fix)
+            raise HostError("containers", problem, "docker.io, or docker-ce", fix)
         daemon_json(daemon)
     if "podman" in containers.engines:
         _check_podman(facts, there)
     for device, one, other in cdi.conflicts(specifications):
-        found = f"{one} and {other} both define {engines.KIND}={device}, and then engines find none"
+        problem = f"{one} and {other} both define {engines.KIND}={device}, and then engines find none"
         fix = f"sudo rm {one if other == cdi.PATH else other}, and take out what writes it"
         fix += "; then run the same command again"
-        raise HostError("containers", found, "one specification of the GPUs in a folder", fix)
+        raise HostError("containers", problem, "one specification of the GPUs in a folder", fix)
     for path in (specification.path for specification in specifications if specification.path != cdi.PATH):
         text = f"{path} is a CDI specification that nobody renews; {cdi.PATH} takes its place: sudo rm {path}"
         yield Note(text, warn=True, foreign=True)
@@ -95,8 +95,8 @@ def daemon_json(daemon: Any) -> dict[str, Any]:
         raise HostError(DAEMON_JSON, "its value is no object", "a JSON object", fix)
     folders = value.get("cdi-spec-dirs")
     if folders and not (isinstance(folders, list) and "/var/run/cdi" in folders):
-        found = "cdi-spec-dirs leaves out /var/run/cdi, so docker reads other CDI specifications than podman"
-        raise HostError(DAEMON_JSON, found, "cdi-spec-dirs with /var/run/cdi, or without the key", fix)
+        problem = "cdi-spec-dirs leaves out /var/run/cdi, so docker reads other CDI specifications than podman"
+        raise HostError(DAEMON_JSON, problem, "cdi-spec-dirs with /var/run/cdi, or without the key", fix)
     return value
 
 
@@ -177,12 +177,12 @@ def engine_installed(facts: Facts, *, containers: Containers) -> Iterator[Change
     beside = BESIDE_PODMAN if "podman" in lacking else ()
     offered = facts(apt_archive.offered((*names, *beside))).versions
     if absent := [name for name in names if not offered.get(name)]:
-        found = f"no source of the host has the package {' and '.join(absent)}"
+        problem = f"no source of the host has the package {' and '.join(absent)}"
         expected = "an engine that the host's apt has (on Ubuntu in universe)"
         others = [name for name in PACKAGE_OF if PACKAGE_OF[name] not in absent]
         fix = "add a source that has it, then sudo apt-get update, on the host"
         fix += f"; or another engine: containers: {{engine: {others[0]}}}" if len(others) == 1 else ""
-        raise HostError("containers.engine", found, expected, fix)
+        raise HostError("containers.engine", problem, expected, fix)
     yield from apt.packages(facts, names=[*names, *(name for name in beside if offered.get(name))])
 
 
@@ -246,8 +246,10 @@ def docker_configured(facts: Facts, *, containers: Containers) -> Iterator[Chang
         kept = {"nvidia", *(wanted.get("runtimes") or {})}
         others += [f"runtimes.{key}" for key in stands.get("runtimes") or {} if key not in kept]
         if others:
-            found = f"nvidia-ctk runtime configure would change {', '.join(others)}"
-            raise HostError(DAEMON_JSON, found, "the settings of others as they are", "another release of the toolkit")
+            problem = f"nvidia-ctk runtime configure would change {', '.join(others)}"
+            raise HostError(
+                DAEMON_JSON, problem, "the settings of others as they are", "another release of the toolkit"
+            )
         text = json.dumps(wanted, indent=4) + "\n"
         mode, owner, group = (daemon.mode, daemon.owner, daemon.group) if daemon else ("0644", "root", "root")
         changes = list(file.differing(facts, DAEMON_JSON, text.encode(), mode, owner, group))

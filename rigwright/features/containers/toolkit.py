@@ -76,14 +76,14 @@ def wanted_release(facts: Facts, containers: Containers, given: CudaSource | Non
     if wanted:
         return wanted[0]
     release = f"release {containers.toolkit} of NVIDIA Container Toolkit"
-    found = f"no source has {release}"
+    problem = f"no source has {release}"
     if containers.toolkit in map(_upstream, have):
-        found = f"{release} has no unit that renews the CDI specification"
+        problem = f"{release} has no unit that renews the CDI specification"
     there = ", ".join(dict.fromkeys(map(_upstream, fit[:6]))) or "none"
     fix = f"a mirror that has one: container_repository; {remote.url}"
     if fit:
         fix = f"containers: {{toolkit: '{_upstream(fit[0])}'}}"
-    raise HostError("containers", found, f"latest, or one of {there} in {remote.url}", fix)
+    raise HostError("containers", problem, f"latest, or one of {there} in {remote.url}", fix)
 
 
 def _upstream(version: str) -> str:

@@ -34,9 +34,9 @@ def possible(facts: Facts, *, dcgm: bool, slots: dict[BusId, str] | None = None)
     for device in facts(pci.gpus) if dcgm else ():
         model = catalogue.model_of(device.device_id)
         if model and any(word in model.name for word in ("GeForce", "TITAN")):
-            found = f"{place(device.bus_id, slots)} ({model.name}): DCGM's diagnostics skip it"
-            found += ", and it has no profiling counters"
-            raise HostError("dcgm", found, "data centre or workstation GPUs", _ALTERNATIVE)
+            problem = f"{place(device.bus_id, slots)} ({model.name}): DCGM's diagnostics skip it"
+            problem += ", and it has no profiling counters"
+            raise HostError("dcgm", problem, "data centre or workstation GPUs", _ALTERNATIVE)
     yield from ()
 
 
@@ -82,8 +82,8 @@ def installed(
         fix = "sudo apt-get check, on the host, names packages that are broken already"
         raise HostError("dcgm", f"apt cannot install {words[0]}: {plan.error}", "packages that fit together", fix)
     if drivers := [move for move in plan.moves if brings_driver(move)]:
-        found = f"{words[0]} would bring {drivers[0].name} {drivers[0].version}, a driver"
-        raise HostError("dcgm", found, "DCGM and nothing of the driver", "another mirror of NVIDIA's repository")
+        problem = f"{words[0]} would bring {drivers[0].name} {drivers[0].version}, a driver"
+        raise HostError("dcgm", problem, "DCGM and nothing of the driver", "another mirror of NVIDIA's repository")
     yield _pinned_packages.install(f"DCGM {release} ({len(names)} packages)", names, release, now)
 
 

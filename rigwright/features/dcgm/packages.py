@@ -45,6 +45,6 @@ def wanted_release(facts: Facts, driver: Driver, given: CudaSource | None) -> st
     for candidate in offered.get(CORE, ()):
         if candidate.version in of_cuda:
             return candidate.version
-    found = f"{remote.url} has no {' and '.join(names)} of one version"
+    problem = f"{remote.url} has no {' and '.join(names)} of one version"
     fix = "cuda_repository: a mirror with these packages, or leave `dcgm` out"
-    raise HostError("dcgm", found, "NVIDIA's repository, or a mirror that has them", fix)
+    raise HostError("dcgm", problem, "NVIDIA's repository, or a mirror that has them", fix)

@@ -35,8 +35,8 @@ def fleet_run(options: FleetRunOptions) -> int:
     def prepare(_run_id: str) -> runner.HostCommand:
         limit_s = options.timeout_s
         if not options.cmd.strip() or "\0" in options.cmd:
-            found = "a NUL byte in it" if options.cmd.strip() else "no command"
-            raise UsageError("--cmd", found, "a command, in quotes", "invoke fleet.run --cmd 'uptime -p'")
+            problem = "a NUL byte in it" if options.cmd.strip() else "no command"
+            raise UsageError("--cmd", problem, "a command, in quotes", "invoke fleet.run --cmd 'uptime -p'")
 
         def act(runs: list[HostRun], _text: Any) -> None:
             pool.run_hosts(runs, partial(_run, cmd=options.cmd, limit_s=limit_s), activity="running it")

@@ -90,10 +90,10 @@ def choose(
     free = [gpu for gpu in on_bus if not gpu.lost and gpu.bus_id not in split and not users.get(gpu.uuid)]
     if wanted > len(free):
         reasons = f": {'; '.join(left_out)}" if left_out else ""
-        found = f"{count(len(free), 'GPU')} can be taken{reasons}"
+        problem = f"{count(len(free), 'GPU')} can be taken{reasons}"
         busy = any(users.get(gpu.uuid) for gpu in on_bus)
         fix = "a smaller number; or --busy, which takes GPUs in use too" if busy else "a smaller number"
-        raise HostError("gpus.choose", found, count(wanted, "GPU"), fix)
+        raise HostError("gpus.choose", problem, count(wanted, "GPU"), fix)
     if len(free) > MOST_GPUS:
         fix = "choose by hand: nvidia-smi topo -m"
         raise HostError("gpus.choose", f"{len(free)} GPUs", f"{MOST_GPUS} at most", fix)

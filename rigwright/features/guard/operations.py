@@ -120,11 +120,13 @@ def _outside(guard: Guard, gpus: tuple[gpu.Gpu, ...], slots: dict[BusId, str] | 
     for device in gpus:
         name = place(device.bus_id, slots)
         if device.power_min_w is not None and watts < device.power_min_w:
-            found = f"guard.lower_limit_w {watts}: the lowest of {name} is {device.power_min_w:g} W, which it gets then"
-            yield Note(found, warn=True)
+            problem = (
+                f"guard.lower_limit_w {watts}: the lowest of {name} is {device.power_min_w:g} W, which it gets then"
+            )
+            yield Note(problem, warn=True)
         elif device.power_limit_w is not None and watts >= device.power_limit_w:
-            found = f"guard.lower_limit_w {watts}: {name} has {device.power_limit_w:g} W"
-            yield Note(f"{found}, so the step lower-limit changes nothing", warn=True)
+            problem = f"guard.lower_limit_w {watts}: {name} has {device.power_limit_w:g} W"
+            yield Note(f"{problem}, so the step lower-limit changes nothing", warn=True)
 
 
 def _removed(facts: Facts) -> Iterator[Change]:

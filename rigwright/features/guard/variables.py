@@ -104,13 +104,13 @@ class Guard(Struct, frozen=True):
             raise ValueError("lower_limit_w, and no step lower-limit", "lower-limit in steps")
         for unit in self.stop:
             if not _UNIT.fullmatch(unit) or unit == "gpu-guard.service":
-                found = f"stop: '{unit}'{did_you_mean(unit, [f'{unit}.service'])}"
-                raise ValueError(found, "units of systemd with their suffix, such as training.service")
+                problem = f"stop: '{unit}'{did_you_mean(unit, [f'{unit}.service'])}"
+                raise ValueError(problem, "units of systemd with their suffix, such as training.service")
         if bool(self.stop) != ("stop" in self.steps):
-            found = "a step `stop`, and `stop` names no unit"
+            problem = "a step `stop`, and `stop` names no unit"
             if self.stop:
-                found = "stop names units, and no step is `stop`"
-            raise ValueError(found, "both: steps: [lower-limit, stop], stop: [training.service]")
+                problem = "stop names units, and no step is `stop`"
+            raise ValueError(problem, "both: steps: [lower-limit, stop], stop: [training.service]")
         if self.textfile is not None and not re.fullmatch(r"/[A-Za-z0-9._/+-]{1,200}\.prom", self.textfile):
             expected = "a path of letters, digits and ._/+- that ends with .prom, as node_exporter wants it"
             raise ValueError(f"textfile '{self.textfile}'", expected)

@@ -60,8 +60,8 @@ class _Find(Struct):
     def bind(self, inventory: Inventory, bound: Sequence[Any]) -> None:
         """Reads the variables of the host. Raises UsageError for several hosts, InputError for a wrong value."""
         if len(bound) != 1:
-            found = f"{len(bound)} hosts are named, and a sweep is about one machine"
-            raise UsageError("--host", found, "one host", f"{program_name()} limits.find --host {bound[0].host.name}")
+            problem = f"{len(bound)} hosts are named, and a sweep is about one machine"
+            raise UsageError("--host", problem, "one host", f"{program_name()} limits.find --host {bound[0].host.name}")
         self.variables = host_variables.of_host(bound[0].host, inventory.rigs)
         source = self.options.wheels or self.variables.desired.p2p_wheels or "fetch"
         self.options = dataclasses.replace(self.options, wheels="" if source == "none" else source)
@@ -100,10 +100,10 @@ class _Find(Struct):
             choice = self.options.choose or "none"
             if choice != "none" and choice not in sweep.named:
                 if limit_points.held_by_clocks(sweep.points):
-                    found = "all points are equally fast, because a limit of the clocks holds the GPUs"
-                    raise HostError("--choose", found, "points that differ in speed", "limits.find --clocks")
-                found, expected = f"no point is {NAMES[choice]}", "a GPU that reports its power"
-                raise HostError("--choose", found, expected, "--choose fastest")
+                    problem = "all points are equally fast, because a limit of the clocks holds the GPUs"
+                    raise HostError("--choose", problem, "points that differ in speed", "limits.find --clocks")
+                problem, expected = f"no point is {NAMES[choice]}", "a GPU that reports its power"
+                raise HostError("--choose", problem, expected, "--choose fastest")
             return choice
         known = [*(name for name in NAMES if name in sweep.named), "none"]
         if known == ["none"]:

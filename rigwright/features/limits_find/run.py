@@ -65,12 +65,12 @@ def plan(run: HostRun, variables: HostVariables, options: LimitsFindOptions) -> 
         run.read(facts)
     cards, locks = run.value(gpu.gpus), run.value(gpu.locked)
     if lost := next((card for card in cards if card.lost), None):
-        found = f"GPU {lost.bus_id} cannot be reached: {lost.lost}"
-        raise HostError(run.host.name, found, "GPUs that all answer", f"invoke verify --host {run.host.name}")
+        problem = f"GPU {lost.bus_id} cannot be reached: {lost.lost}"
+        raise HostError(run.host.name, problem, "GPUs that all answer", f"invoke verify --host {run.host.name}")
     if use := gpu_use(run):
-        found = f"{use}, and beside their work a sweep says nothing"
+        problem = f"{use}, and beside their work a sweep says nothing"
         raise HostError(
-            run.host.name, found, "idle GPUs", "wait for their end, or end them; then the same command again"
+            run.host.name, problem, "idle GPUs", "wait for their end, or end them; then the same command again"
         )
     if options.clocks:
         run.read((gpu.supported_clocks,))
@@ -104,10 +104,10 @@ def _put_back(run: HostRun) -> bool:
     answer = run.transport.run([script(_PUT_BACK, FOLDER, onhost_program.UNIT, timeout_s=60)])[0]
     if answer.code not in (0, 75):
         *_, why = answer.error_text.splitlines() or ["no answer"]
-        found = f"an earlier sweep ended without its limits put back, and they cannot be now: {why[:LONGEST]}"
+        problem = f"an earlier sweep ended without its limits put back, and they cannot be now: {why[:LONGEST]}"
         host = f"--host {run.host.name}"
         fix = f"invoke verify {host}; invoke limits {host} sets those of the inventory"
-        raise HostError(run.host.name, found, "GPUs that take a limit", fix)
+        raise HostError(run.host.name, problem, "GPUs that take a limit", fix)
     if answer.code == 0:
         run.note("an earlier sweep ended without its limits put back; that is done now")
     return answer.code == 0
@@ -144,8 +144,8 @@ def _groups(
     what = "graphics clocks" if options.clocks else "power limit"
     if not groups:
         other = "without --clocks: its power limit" if options.clocks else "--clocks: its graphics clocks"
-        found = f"no GPU reports a range for its {what} ({', '.join(fixed[:3])})"
-        raise HostError(run.host.name, found, f"a GPU whose {what} can be set", other)
+        problem = f"no GPU reports a range for its {what} ({', '.join(fixed[:3])})"
+        raise HostError(run.host.name, problem, f"a GPU whose {what} can be set", other)
     return groups, [f"the {what} of {place} cannot be set; it computes along as it is" for place in fixed]
 
 
@@ -209,8 +209,8 @@ def _within_options(group: Group, options: LimitsFindOptions) -> Group:
     unit = "MHz" if options.clocks else "W"
     for flag, value in (("--lowest", low), ("--highest", high)):
         if not least <= value <= group.high:
-            found = f"{value} {unit} is outside of what {group.name} takes"
-            raise UsageError(flag, found, f"{least} to {group.high} {unit}")
+            problem = f"{value} {unit} is outside of what {group.name} takes"
+            raise UsageError(flag, problem, f"{least} to {group.high} {unit}")
     if low >= high:
         raise UsageError("--lowest", f"{low} is not below {high} {unit}", "a lowest limit below the highest")
     return replace(group, low=low, high=high)
@@ -231,12 +231,12 @@ def _points(
         beyond = f"{limit_points.in_words(ends.limits, unit)}: {ends.why}"
         risk = "--beyond-supplies, at your risk"
         if top is None:
-            found = f"its supplies do not carry the lowest limit, {beyond}"
-            raise HostError("power supplies", found, "limits that they carry", f"--lowest; or {risk}")
+            problem = f"its supplies do not carry the lowest limit, {beyond}"
+            raise HostError("power supplies", problem, "limits that they carry", f"--lowest; or {risk}")
         if options.highest is not None:
             carried = limit_points.in_words(limit_points.at(groups, top), unit)
-            found = f"the supplies do not carry {beyond}"
-            raise UsageError("--highest", found, f"up to {carried}", f"or {risk}")
+            problem = f"the supplies do not carry {beyond}"
+            raise UsageError("--highest", problem, f"up to {carried}", f"or {risk}")
     share = 1.0 if options.beyond_supplies or top is None else top
     return [supplies.point(groups, limits) for limits in limit_points.spread(groups, share, options.points)], ends
 
@@ -292,8 +292,8 @@ def measure(run: HostRun, planned: SweepPlan, wheels: str) -> Sweep:
             points[swept.number] = points[swept.number].with_measurement(swept.tflops, swept.sensors or ())
     errors = {error.where[:60]: error.what[:LONGEST] for error in document.errors}
     if not document.points:
-        found = f"nothing was measured: {next(iter(errors.values()), 'no point was measured')}"
-        raise HostError(NAME, found, "a measurement", "invoke verify --tags p2p")
+        problem = f"nothing was measured: {next(iter(errors.values()), 'no point was measured')}"
+        raise HostError(NAME, problem, "a measurement", "invoke verify --tags p2p")
     return replace(
         planned.sweep,
         gpus=tuple(f"{device.bus_id} {device.uuid}" for device in document.gpus),
@@ -314,8 +314,8 @@ def lost(host: str, document: SweepDocument) -> HostError:
         f"invoke explain gpu.off_bus; after a cold boot invoke verify --host {host}, then the same command with"
         " --highest below that limit: a supply that gives way is one cause"
     )
-    found = f"{reason}; the limits of the others are as before"
-    return HostError(host, found, "GPUs that stay on the bus at every point", fix)
+    problem = f"{reason}; the limits of the others are as before"
+    return HostError(host, problem, "GPUs that stay on the bus at every point", fix)
 
 
 def _run(run: HostRun, planned: SweepPlan, wheels: str) -> SweepDocument:
@@ -329,8 +329,8 @@ def _run(run: HostRun, planned: SweepPlan, wheels: str) -> SweepDocument:
         if folders:
             return _run_once(run, planned, folders)
     except wheel_copy.NoWheels as error:
-        found = f"the libraries for the load are missing: {error}"
-        raise HostError(run.host.name, found, "cuBLAS", error.fix) from None
+        problem = f"the libraries for the load are missing: {error}"
+        raise HostError(run.host.name, problem, "cuBLAS", error.fix) from None
     source = f"--wheels {nccl_test.LAB_WHEELS}" if planned.simulated else "--wheels fetch, or --wheels DIR"
     raise HostError(run.host.name, f"the host lacks libraries: {document.errors[0].what[:LONGEST]}", "cuBLAS", source)
 

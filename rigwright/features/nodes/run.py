@@ -78,9 +78,9 @@ def choose_nodes(runs: Sequence[HostRun]) -> tuple[Node, ...]:
         networks.append(NodeNetwork(run.host.name, run.host.address, *has, wanted, origin))
     ports = {node.name: node.wanted.port for node in networks}
     if len(set(ports.values())) > 1:
-        found = ", ".join(f"{name} {port}" for name, port in ports.items())
+        problem = ", ".join(f"{name} {port}" for name, port in ports.items())
         fix = "nodes: {port: 29400}, for the group"
-        raise HostError("nodes.port", f"the nodes have different ports: {found}", "one port", fix)
+        raise HostError("nodes.port", f"the nodes have different ports: {problem}", "one port", fix)
     made = interfaces.choose(networks)
     return tuple(
         replace(node, port=ports[node.name], firewalls=_firewalls(run)) for node, run in zip(made, runs, strict=True)

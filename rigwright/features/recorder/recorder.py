@@ -180,8 +180,8 @@ class Following:
         answer = self._run.transport.run([script(_POLL, *words, timeout_s=20)])[0]
         head = _POLLED.match(answer.stdout)
         if head is None:
-            found = f"its journal cannot be read: {answer.error_text[:200]}"
-            raise HostError(NAME, found, "a journal", "the same command again")
+            problem = f"its journal cannot be read: {answer.error_text[:200]}"
+            raise HostError(NAME, problem, "a journal", "the same command again")
         state, file, at = (word.decode() for word in head.groups())
         data = answer.stdout[head.end() :]
         if file != self._file:

@@ -32,11 +32,11 @@ def examine(run: HostRun) -> Iterator[FactsResult]:
         as_left = sum(file.ours and file.now.kind != "absent" for file in files)
         standing = (as_left, sum(not file.ours for file in files))
         if not as_left and standing[1]:
-            found = f"{count(len(files), 'file')} of {strange[0].run} and later runs: each was changed or removed since"
+            problem = f"{count(len(files), 'file')} of {strange[0].run} and later runs: each was changed or removed since"
             expected = "the disk that they changed; on a system that was installed anew"
             expected += " there is nothing of them to take back"
             fix = "leave the records where they are: the next provision records what is here now"
-            raise HostError(run.host.name, found, expected, fix)
+            raise HostError(run.host.name, problem, expected, fix)
     yield FactsResult({records.runs.name: plain(past), STANDING: list(standing)})
 
 
@@ -68,6 +68,6 @@ def adopt(run: HostRun) -> Iterator[FactsResult]:
     finally:
         held.release()
     if result.code != 0:
-        found = f"that they are of this disk cannot be recorded: {result.error_text or 'no answer'}"
-        raise HostError(run.host.name, found, "room in /var/lib/rigwright/runs")
+        problem = f"that they are of this disk cannot be recorded: {result.error_text or 'no answer'}"
+        raise HostError(run.host.name, problem, "room in /var/lib/rigwright/runs")
     yield FactsResult(run.report.facts)

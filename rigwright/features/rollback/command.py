@@ -92,10 +92,10 @@ def _plan(run: HostRun, to: str, inventory: str) -> Iterator[HostResult]:
     differs += [f"{step.step.name}: {step.reason}" for step in result.steps if step.status == "unknown"]
     more = f"; and {len(differs) - 6} more" if len(differs) > 6 else ""
     rollback = past_runs.beginning(past, past[-1])
-    found = f"it went back before run {rollback.to} already (rollback {rollback.run} of {past_runs.at(rollback)})"
-    found += f"; changed since, or left out by --tags: {'; '.join(differs[:6])}{more}"
+    problem = f"it went back before run {rollback.to} already (rollback {rollback.run} of {past_runs.at(rollback)})"
+    problem += f"; changed since, or left out by --tags: {'; '.join(differs[:6])}{more}"
     fix = f"{_command(run, inventory)} --to {rollback.to} changes that too; {_onward(run, rollback, inventory)}"
-    raise ConsentError(run.host.name, found, "a host as that rollback left it", fix)
+    raise ConsentError(run.host.name, problem, "a host as that rollback left it", fix)
 
 
 def _nothing(run: HostRun, to: str, inventory: str) -> str:

@@ -78,8 +78,8 @@ def target(facts: Facts, to: str) -> tuple[Run, tuple[Run, ...]]:
         expected = (
             "a run that changed it and was recorded; rigwright has recorded runs since the version that has rollback"
         )
-        found = f"the host has no record of {f'run {to}' if to else 'a run that changed it'}"
-        raise HostError(_WHERE, found, expected, "invoke remove takes away what rigwright put on the host")
+        problem = f"the host has no record of {f'run {to}' if to else 'a run that changed it'}"
+        raise HostError(_WHERE, problem, expected, "invoke remove takes away what rigwright put on the host")
     chosen = past_runs.beginning(runs, _run_named(runs, to or runs[-1].to or runs[-1].run))
     since = tuple(run for run in runs if run.number >= chosen.number or (not run.number and run.run > chosen.run))
     _require_usable(runs, chosen, since)
@@ -92,25 +92,25 @@ def _require_usable(runs: Sequence[Run], chosen: Run, since: Sequence[Run]) -> N
     later = next((run.run for run in _usable(runs) if run.number > chosen.number), "")
     instead = f"--to {later}, a later run; or " if later else ""
     if strangers := [run.run for run in since if run.sound and not run.here]:
-        found = f"{_runs_text(strangers)} {'was' if len(strangers) == 1 else 'were'} recorded under another machine-id"
+        problem = f"{_runs_text(strangers)} {'was' if len(strangers) == 1 else 'were'} recorded under another machine-id"
         fix = f"{instead}if the disk was copied, or its machine-id made anew: invoke rollback --host NAME --adopt"
-        raise HostError(_WHERE, found, "records of this installation of the system", fix)
+        raise HostError(_WHERE, problem, "records of this installation of the system", fix)
     if broken := [run for run in since if not run.sound]:
         form = broken[0].about.get("format", run_record.FORMAT)
-        found = f"the record of run {broken[0].run} is damaged or not complete"
+        problem = f"the record of run {broken[0].run} is damaged or not complete"
         fix = f"{instead}invoke remove takes away what rigwright put on the host"
         if form != run_record.FORMAT:
-            found = f"the record of run {broken[0].run} has the form {form[:20]}, of another version of rigwright"
+            problem = f"the record of run {broken[0].run} has the form {form[:20]}, of another version of rigwright"
             fix = f"the version that wrote it; or {fix}"
-        raise HostError(_WHERE, found, f"a record as it was written, of form {run_record.FORMAT}", fix)
+        raise HostError(_WHERE, problem, f"a record as it was written, of form {run_record.FORMAT}", fix)
     if [run.number for run in since] != list(range(chosen.number, chosen.number + len(since))):
-        found = f"records of runs after {chosen.run} are gone"
-        raise HostError(_WHERE, found, "the records of all runs since then", f"{instead}{_LIST}")
+        problem = f"records of runs after {chosen.run} are gone"
+        raise HostError(_WHERE, problem, "the records of all runs since then", f"{instead}{_LIST}")
     if chosen.half:
-        found = f"dpkg was in the middle of {', '.join(chosen.half[:4])} when run {chosen.run} began"
+        problem = f"dpkg was in the middle of {', '.join(chosen.half[:4])} when run {chosen.run} began"
         earlier = [run.run for run in runs if run.here and run.sound and run.number < chosen.number]
         fix = f"--to {earlier[-1]}, the run before it" if earlier else f"{instead}{_LIST}"
-        raise HostError(_WHERE, found, "a state to which a host can go back", fix)
+        raise HostError(_WHERE, problem, "a state to which a host can go back", fix)
 
 
 def _usable(runs: Sequence[Run]) -> list[Run]:
@@ -132,9 +132,9 @@ def _runs_text(names: Sequence[str]) -> str:
 def _run_named(runs: Sequence[Run], to: str) -> Run:
     matching = [run for run in runs if run.run == to] or [run for run in runs if run.run.startswith(to)]
     if len(matching) != 1:
-        found = f"{to} is the beginning of {len(matching)} runs" if matching else f"the host has no record of run {to}"
+        problem = f"{to} is the beginning of {len(matching)} runs" if matching else f"the host has no record of run {to}"
         expected = f"one of {', '.join(run.run for run in runs[-6:])}"
-        raise HostError("--to", found, expected, f"{_LIST}; it keeps the last {KEPT_RUNS}")
+        raise HostError("--to", problem, expected, f"{_LIST}; it keeps the last {KEPT_RUNS}")
     return matching[0]
 
 
@@ -143,9 +143,9 @@ def require_room(facts: Facts, least_mib: int, *folders: str) -> None:
     free = facts(system.free_mib)
     for folder in folders:
         if free[folder] < least_mib:
-            found = f"{folder} has {free[folder]} MiB free, so the host could not go back to the end"
+            problem = f"{folder} has {free[folder]} MiB free, so the host could not go back to the end"
             fix = boot_room(facts) if folder == "/boot" else f"df -h {folder}; sudo apt-get clean"
-            raise HostError(_WHERE, found, f"{least_mib} MiB", f"{fix}; then the same command")
+            raise HostError(_WHERE, problem, f"{least_mib} MiB", f"{fix}; then the same command")
 
 
 def toward(run: Run, changes: Iterable[Change]) -> Iterator[Change]:

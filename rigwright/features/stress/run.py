@@ -32,9 +32,9 @@ of stress.py takes less, its end on a slow host too (assumed)."""
 def refuse_busy(run: HostRun) -> None:
     """Raises HostError while processes use the GPUs, also those of another stress, and with MIG on."""
     if use := gpu_use(run, continues=NAME):
-        found = f"{use}, and a stress takes all that the GPUs have"
+        problem = f"{use}, and a stress takes all that the GPUs have"
         fix = "wait for their end, or end them; then the same command again"
-        raise HostError(run.host.name, found, "idle GPUs", fix)
+        raise HostError(run.host.name, problem, "idle GPUs", fix)
     if split := mig_use(run):
         raise HostError(run.host.name, f"{split}, and a stress loads whole GPUs", "MIG off", WITHOUT_MIG)
 

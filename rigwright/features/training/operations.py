@@ -100,11 +100,11 @@ def python_installed(facts: Facts, *, training: Training) -> Iterator[Change]:
         there, offered = facts.all(dpkg.packages(*names), apt_archive.offered(tuple(names)))
         installed = [name for name in names if name in there and there[name].installed]
         if lacks := [name for name in names if name not in installed and not offered.versions.get(name)]:
-            found = f"no source of the host has {' and '.join(lacks)}"
+            problem = f"no source of the host has {' and '.join(lacks)}"
             expected = "a Python that the host's apt has, with its -venv package (on Ubuntu in universe)"
             fix = "leave `python` out: the host's python3; or " if training.python else ""
             fix += "add a source that has it, then sudo apt-get update, on the host"
-            raise HostError("training.python", found, expected, fix)
+            raise HostError("training.python", problem, expected, fix)
         yield from apt.packages(facts, names=names)
 
 
@@ -120,9 +120,9 @@ def environment(facts: Facts, *, training: Training, driver: Driver) -> Iterator
     asked = [files.file(training.lock)] if training.lock else []
     place, gpus, *_ = facts.all(_place(training), pci.gpus, *asked)
     if place.kind == "other":
-        found = f"{training.path} is there, and rigwright did not make it"
+        problem = f"{training.path} is there, and rigwright did not make it"
         expected = "no such path, an empty folder, or the environment of an earlier run"
-        raise HostError("training.path", found, expected, "another path, such as /opt/train")
+        raise HostError("training.path", problem, expected, "another path, such as /opt/train")
     if not place.user:
         fix = f"another owner; or sudo adduser {training.owner}, on the host"
         raise HostError("training.owner", f"the host has no user {training.owner}", "a user of the host", fix)
@@ -180,16 +180,16 @@ def _of_catalogue(device_ids: Sequence[str], training: Training, driver: Driver,
     models = []
     for device_id in device_ids:
         if (model := catalogue.model_of(device_id)) is None:
-            found = f"the catalogue does not know the GPU 10de:{device_id}"
+            problem = f"the catalogue does not know the GPU 10de:{device_id}"
             fix = "training.lock, a file with the hashes of a torch that has kernels for it"
-            raise HostError("training.torch", found, "GPUs of the catalogue", fix)
+            raise HostError("training.torch", problem, "GPUs of the catalogue", fix)
         models.append(model)
     choice = torch_locks.torch_for(models, driver, training.torch)
     known = choice.lock.pythons
     if python not in known:
-        found = f"torch {choice.lock.torch} ({choice.line}) has no wheel for Python {python}"
+        problem = f"torch {choice.lock.torch} ({choice.line}) has no wheel for Python {python}"
         fix = f"training: {{python: '{known[-1]}'}}, where apt has it"
-        raise HostError("training.python", found, f"{', '.join(known[:-1])} or {known[-1]}", fix)
+        raise HostError("training.python", problem, f"{', '.join(known[:-1])} or {known[-1]}", fix)
     wheels = choice.lock.of(python)
     oldest = min(models, key=lambda model: tuple(map(int, model.compute_capability.split("."))))
     title = f"torch {choice.lock.torch} of the line {choice.line}"
@@ -227,24 +227,24 @@ def _room(training: Training, place: Place, wanted: Wanted) -> None:
     """Raises HostError when the wheels and what is unpacked from them have no room."""
     needed = round(wanted.size_bytes * (1 + UNPACKED)) // (1 << 20) + SPARE_MIB
     if place.free_mib < needed:
-        found = f"{training.path} has {place.free_mib} MiB of room"
+        problem = f"{training.path} has {place.free_mib} MiB of room"
         expected = f"{needed} MiB: {_gb(wanted.size_bytes)} of wheels, and what is unpacked from them"
         fix = "training: {path: ...} on a larger disk; df -h; sudo apt-get clean"
-        raise HostError("training.path", found, expected, fix)
+        raise HostError("training.path", problem, expected, fix)
 
 
 def _require_wheels(folder: str, there: frozenset[str] | None, wanted: Wanted) -> None:
     """Raises HostError for a folder that is missing or lacks wheels. Lines with a condition are left to pip."""
     if there is None:
-        found = f"the host has no folder {folder}"
-        raise HostError("training.wheels", found, "a folder with all wheels", _fetch(folder))
+        problem = f"the host has no folder {folder}"
+        raise HostError("training.wheels", problem, "a folder with all wheels", _fetch(folder))
     needed = [match for line in wanted.requirements if ";" not in line and (match := _LINE.fullmatch(line))]
     lacking = [wheel for wheel in needed if f"{facts_of.project(wheel['name'])}=={wheel['version']}" not in there]
     if lacking:
         names = ", ".join(f"{wheel['name']}=={wheel['version']}" for wheel in lacking[:4])
         more = f" and {len(lacking) - 4} more" if len(lacking) > 4 else ""
-        found = f"{folder} lacks {len(lacking)} of {count(len(needed), 'wheel')}: {names}{more}"
-        raise HostError("training.wheels", found, "all wheels", _fetch(folder))
+        problem = f"{folder} lacks {len(lacking)} of {count(len(needed), 'wheel')}: {names}{more}"
+        raise HostError("training.wheels", problem, "all wheels", _fetch(folder))
 
 
 def _fetch(folder: str) -> str:
@@ -259,8 +259,8 @@ def _no_way(training: Training, said: str) -> HostError:
         fix = "another index or folder; the wheel there was changed"
         return HostError("training", f"a wheel is not the one of the lock: {message}", "the sha256 of the lock", fix)
     if training.wheels:
-        found = f"pip takes none of the wheels in {training.wheels}: {message}"
-        return HostError("training.wheels", found, "all wheels of the lock", _fetch(training.wheels))
+        problem = f"pip takes none of the wheels in {training.wheels}: {message}"
+        return HostError("training.wheels", problem, "all wheels of the lock", _fetch(training.wheels))
     at = f"the index {training.index}" if training.index else "the package index"
     fix = "a route or a proxy in /etc/pip.conf; training: {index: http://...} of a mirror"
     fix += "; or training: {wheels: /folder}, on the host"

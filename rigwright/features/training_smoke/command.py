@@ -25,8 +25,8 @@ def train_smoke(options: TrainSmokeOptions) -> int:
         if options.executor:
             raise UsageError("--executor", "a training is watched from this machine", "train.smoke without --executor")
         if options.python and not options.python.startswith(("/", "~/")):
-            found = f"{options.python} does not say where on the host"
-            raise UsageError("--python", found, "a path that begins with / or ~/", "--python ~/venv/bin/python")
+            problem = f"{options.python} does not say where on the host"
+            raise UsageError("--python", problem, "a path that begins with / or ~/", "--python ~/venv/bin/python")
         asked = SmokeOptions(options.seconds, options.python)
         if (options.links or options.unlike) and not options.nodes:
             flag = "--links" if options.links else "--unlike"

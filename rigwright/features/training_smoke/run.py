@@ -44,8 +44,8 @@ def refuse(run: HostRun, options: SmokeOptions, training: Training | None) -> No
         fix = "wait for their end, or end them; then the same command again"
         raise HostError(run.host.name, f"{use}, and the training takes all GPUs", "idle GPUs", fix)
     if split := mig_use(run):
-        found = f"{split}, and the training takes whole GPUs, with NCCL between them"
-        raise HostError(run.host.name, found, "MIG off", stress.WITHOUT_MIG)
+        problem = f"{split}, and the training takes whole GPUs, with NCCL between them"
+        raise HostError(run.host.name, problem, "MIG off", stress.WITHOUT_MIG)
     if not _gpus(run):
         raise HostError(run.host.name, "no GPU has the nvidia driver", "a GPU with its driver", "invoke provision")
     if options.python:
@@ -55,8 +55,8 @@ def refuse(run: HostRun, options: SmokeOptions, training: Training | None) -> No
         raise HostError(run.host.name, "the inventory has no `training`", "an environment with torch", fix)
     place = run.value(environment.place(training.path, training.owner, training.python or ""))
     if place.kind != "own" or not place.whole:
-        found, fix = f"{training.path} is no whole environment", f"{MAKE}; or --python PATH"
-        raise HostError(run.host.name, found, "an environment with torch", fix)
+        problem, fix = f"{training.path} is no whole environment", f"{MAKE}; or --python PATH"
+        raise HostError(run.host.name, problem, "an environment with torch", fix)
 
 
 def earlier_speeds(past: History, machine: int | None) -> tuple[DatedFigures, ...]:

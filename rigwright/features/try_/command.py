@@ -58,9 +58,9 @@ def _variable(options: TryOptions) -> str:
     """The inventory variable to change; "" without a change. Raises UsageError for more than one."""
     given = [name for name in _OPTIONS if getattr(options, name)]
     if len(given) > 1:
-        found = f"{' and '.join(_OPTIONS[name] for name in given)} are {len(given)} changes"
+        problem = f"{' and '.join(_OPTIONS[name] for name in given)} are {len(given)} changes"
         todo = "one of them; which of several changes made a difference cannot be measured"
-        raise UsageError("try", found, "one change", todo)
+        raise UsageError("try", problem, "one change", todo)
     if given and options.again:
         raise UsageError("--again", f"changes nothing, and {_OPTIONS[given[0]]} is a change", "one or the other")
     return given[0] if given else ""
@@ -85,8 +85,8 @@ def _value(options: TryOptions, variable: str, now: Any) -> Any:
         words, before = options.kernel_cmdline.split(), list(now) if isinstance(now, (list, tuple)) else []
         left_out = [word for word in before if word not in words]
         if left_out and not set(words) - set(before):
-            found = f"it has no new word, and provision does not reboot to take {' '.join(left_out)} away"
-            raise UsageError("--kernel-cmdline", found, "a word that is new, such as iommu=off in place of iommu=pt")
+            problem = f"it has no new word, and provision does not reboot to take {' '.join(left_out)} away"
+            raise UsageError("--kernel-cmdline", problem, "a word that is new, such as iommu=off in place of iommu=pt")
         return words
     text = options.limits.strip()
     if ":" not in text:
@@ -116,8 +116,8 @@ class _Try(Struct):
     def bind(self, inventory: Inventory, bound: Sequence[BoundPlaybook]) -> None:
         """Binds the playbooks to the host. Raises UsageError for several hosts, InputError for a bad value."""
         if len(bound) != 1:
-            found = f"{len(bound)} hosts are named, and a try is about one machine"
-            raise UsageError("--host", found, "one host", f"{program_name()} try --host {bound[0].host.name}")
+            problem = f"{len(bound)} hosts are named, and a try is about one machine"
+            raise UsageError("--host", problem, "one host", f"{program_name()} try --host {bound[0].host.name}")
         self.as_is = bound[0]
         if self.options.again:
             self.earlier = _earlier(bound[0].host.name, self.options.again)

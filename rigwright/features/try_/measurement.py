@@ -55,8 +55,8 @@ def measure_host(run: HostRun, options: MeasurementOptions) -> Measurement:
     run.store.forget()
     at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     if use := gpu_use(run):
-        found, fix = f"{use}, and beside their work a measurement says nothing", "wait for their end, or end them"
-        raise HostError(run.host.name, found, "idle GPUs", f"{fix}; then the same command again")
+        problem, fix = f"{use}, and beside their work a measurement says nothing", "wait for their end, or end them"
+        raise HostError(run.host.name, problem, "idle GPUs", f"{fix}; then the same command again")
     run.read(CONDITIONS)
     quick = NcclTestOptions(quick=True, wheels=options.wheels)
     tested = nccl_test.test(run, quick)

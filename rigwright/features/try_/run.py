@@ -45,10 +45,10 @@ def plan_unchanged(run: HostRun) -> Iterator[HostResult]:
         if isinstance(result, PlanResult):
             pending = [step.step.name for step in result.steps if step.status in ("pending", "unknown")]
     if pending:
-        found = f"it is not as the inventory says: {', '.join(pending[:3])}"
-        found += f" and {len(pending) - 3} more steps" if len(pending) > 3 else ""
+        problem = f"it is not as the inventory says: {', '.join(pending[:3])}"
+        problem += f" and {len(pending) - 3} more steps" if len(pending) > 3 else ""
         fix = f"invoke provision --host {run.host.name}; then the same command again"
-        raise HostError(run.host.name, found, "a host to which a try changes one thing", fix)
+        raise HostError(run.host.name, problem, "a host to which a try changes one thing", fix)
 
 
 def measure(
@@ -132,8 +132,8 @@ def _decide(run: HostRun, run_id: str) -> None:
     """Records on the host that somebody has decided on the change of a try."""
     result = run.transport.run([recorder.decision(run_id)])[0]
     if result.code != 0:
-        found = f"the decision cannot be recorded: {result.error_text or 'no answer'}"
-        raise HostError(run.host.name, found, f"room in {RUNS}")
+        problem = f"the decision cannot be recorded: {result.error_text or 'no answer'}"
+        raise HostError(run.host.name, problem, f"room in {RUNS}")
 
 
 def go_back(run: HostRun, why: str, run_id: str) -> Iterator[HostResult]:
@@ -163,7 +163,7 @@ def prove_back(run: HostRun, options: MeasurementOptions) -> Iterator[HostResult
     steps = run.planned(run.bound.steps)
     pending = [step.step.name for step in steps if step.status != "ok" and step.status != "skipped"]
     if pending:
-        found = f"it went back, and is not as the inventory says: {', '.join(pending[:3])}"
-        raise HostError(run.host.name, found, "nothing left to do", f"invoke provision --host {run.host.name}")
+        problem = f"it went back, and is not as the inventory says: {', '.join(pending[:3])}"
+        raise HostError(run.host.name, problem, "nothing left to do", f"invoke provision --host {run.host.name}")
     yield from actions.prove_host(run, options.wheels)
     yield replace(begun, decision="back")

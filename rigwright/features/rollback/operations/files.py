@@ -248,9 +248,9 @@ def rebooted(facts: Facts, *, to: str = "", timeout_s: int = 900) -> Iterator[Ch
         raise Unavailable("grub-script-check refuses /boot/grub/grub.cfg")
     why = "; ".join(reasons)
     if (last := facts(reboot_record.in_vain)) and last.same and last.reasons == one_line(why):
-        found = f"the reboot of {last.at} did not help ({why}), and another one would read the same files"
+        problem = f"the reboot of {last.at} did not help ({why}), and another one would read the same files"
         fix = "look at what the host says; then sudo reboot, on the host, and the same command again"
-        raise Unavailable(found, fix)
+        raise Unavailable(problem, fix)
     graphical, limits = facts.all(display.graphical, run_record.limits(run.run))
     yield from sessions_lost(graphical.sessions)
     answered = sum(not each.lost for each in limits.gpus)

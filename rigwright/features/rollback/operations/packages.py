@@ -46,29 +46,29 @@ def packages_possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
     kernel, _ = facts.all(system.running_kernel, system.free_mib)
     images = (f"linux-image-{kernel}", f"linux-image-unsigned-{kernel}")
     if running := [each.name for each in remove if each.name in images]:
-        found = f"{running[0]} was installed since, and that kernel runs"
+        problem = f"{running[0]} was installed since, and that kernel runs"
         before = run.about.get("kernel", "the kernel of before")
         fix = f"boot {before} (grub-reboot, then reboot), then the same command; or {_WITHOUT}"
-        raise HostError("rollback", found, "another kernel to run while that one is removed", fix)
+        raise HostError("rollback", problem, "another kernel to run while that one is removed", fix)
     where = facts(_sources(facts, run, install, remove))
     if missing := [word for word, source in where.words.items() if not source]:
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
         why = f" ({where.error})" if where.error else ""
-        found = f"nothing offers {', '.join(missing[:_MOST_NAMED])}{more} any more{why}"
+        problem = f"nothing offers {', '.join(missing[:_MOST_NAMED])}{more} any more{why}"
         expected = f"a source that has these versions, or their .deb files in {' or '.join(rollback_source.FOLDERS)}"
-        raise HostError("rollback", found, expected, f"put the files there; or {_WITHOUT}")
+        raise HostError("rollback", problem, expected, f"put the files there; or {_WITHOUT}")
     if where.error:
-        found = f"apt cannot make the packages as before: {where.error}"
+        problem = f"apt cannot make the packages as before: {where.error}"
         fix = f"sudo apt-get check, on the host, names packages that are broken already; or {_WITHOUT}"
-        raise HostError("rollback", found, "packages that fit together", fix)
+        raise HostError("rollback", problem, "packages that fit together", fix)
     if install:
         require_room(facts, where.room_mib + _BESIDE_MIB, "/var", "/usr")
     names = {part for each in (*install, *remove) for part in (each.name, each.name.split(":")[0])}
     if lost := sorted({move.name for move in where.moves if not move.version} - names):
         verb = "needs" if len(lost) == 1 else "need"
-        found = f"{', '.join(lost[:_MOST_NAMED])} {verb} packages that were not there before"
+        problem = f"{', '.join(lost[:_MOST_NAMED])} {verb} packages that were not there before"
         fix = f"sudo apt-get remove {' '.join(lost[:_MOST_NAMED])}; or {_WITHOUT}"
-        raise HostError("rollback", found, "packages that nothing else needs", fix)
+        raise HostError("rollback", problem, "packages that nothing else needs", fix)
 
 
 def _wanted(moved: Sequence[MovedPackage]) -> tuple[list[MovedPackage], list[MovedPackage]]:
