@@ -31,7 +31,7 @@ from rigwright.core import features
 from rigwright.core.change import Note
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError
-from rigwright.engine.parameters import converted, types
+from rigwright.engine.parameters import convert_value, types
 from rigwright.engine.plugins import known
 from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, parsed
 from rigwright.facts.plain import plain
@@ -117,7 +117,7 @@ def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> 
 def converted_parameters(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the parameters of a case as the operation or check takes them."""
     hints = {**get_type_hints(function), **types(function)}
-    return {name: converted(value, hints[name], "case", name) for name, value in given.items()}
+    return {name: convert_value(value, hints[name], "case", name) for name, value in given.items()}
 
 
 @pytest.mark.parametrize("given", [*_parameters_of("operations"), *_parameters_of("checks")])

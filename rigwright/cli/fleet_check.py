@@ -25,7 +25,7 @@ from rigwright.fleet import actions, drift, gpu_places, pool, shared_identity
 from rigwright.fleet.drift import Machine
 from rigwright.fleet.gpu_places import Place
 from rigwright.history import History
-from rigwright.history.machines import shared
+from rigwright.history.machines import names_sharing
 from rigwright.report.tables import fleet as table
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ def machines_of(past: History, runs: Sequence[HostRun]) -> dict[str, int | None]
     """By host name the id of its machine in the history, as all hosts of the run answered; None for a new machine."""
     recorded = past.machines()
     identities = {run.host.name: shared_identity.identity_of(run) for run in runs}
-    doubtful = shared(identities)
+    doubtful = names_sharing(identities)
     ids: dict[str, int | None] = {}
     for run in runs:
         name, simulated = run.host.name, bool(run.report.simulated)

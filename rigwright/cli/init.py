@@ -78,9 +78,9 @@ def init(options: InitOptions, console: Console) -> None:
         raise misspelt("--driver", f"unknown driver branch '{options.driver}'", options.driver, branches)
     hosts_file = folder / "hosts.yml"
     known = _inventory(folder)
-    options = _completed(options, known)
+    options = _with_answers(options, known)
     if not options.address and not (options.local and _is_new(options.host, known)):
-        _updated(options, folder, known, console)
+        _update(options, folder, known, console)
         return
     if options.update:
         fix = f"--host {options.host} --update"
@@ -106,7 +106,7 @@ def init(options: InitOptions, console: Console) -> None:
         raise HostError("init", "this machine has no identifier: no /etc/machine-id", expected, fix)
     if options.local:
         variables[LOCAL_MACHINE] = recorded
-    files = _described(options, folder, hardware, console, datetime.date.today())
+    files = _new_files(options, folder, hardware, console, datetime.date.today())
     with atomic.alone(folder):
         _free(options.host, _inventory(folder))
         fresh = init_draft.with_host(atomic.text_of(hosts_file), str(hosts_file), options.host, variables)
@@ -120,7 +120,7 @@ def init(options: InitOptions, console: Console) -> None:
     console.print(f"Next: {program_name()} plan --host {as_is(options.host + flag)}")
 
 
-def _completed(options: InitOptions, known: Inventory | None) -> InitOptions:
+def _with_answers(options: InitOptions, known: Inventory | None) -> InitOptions:
     """The options with a name, and with an address for a host without one, from answers at a terminal.
 
     Raises UsageError without a name if there is no terminal, and for an empty answer.
@@ -132,18 +132,18 @@ def _completed(options: InitOptions, known: Inventory | None) -> InitOptions:
         return dataclasses.replace(options, host=name or "localhost")
     if not prompt.on_terminal():
         if not name:
-            raise _unnamed("--host is missing" if address else "--host and --address are missing", address)
+            raise _name_missing("--host is missing" if address else "--host and --address are missing", address)
         return options
     if not name:
         name = _until_valid("Name of the machine in the inventory, such as gpu1: ", _checked_name)
         if not name:
-            raise _unnamed("no name was given", address)
+            raise _name_missing("no name was given", address)
     if not address and not options.update and not _has_address(name, known):
         address = _until_valid(f"Address of {name}, USER@HOST or USER@HOST:PORT: ", _connection_of)
     return dataclasses.replace(options, host=name, address=address)
 
 
-def _unnamed(problem: str, address: str) -> UsageError:
+def _name_missing(problem: str, address: str) -> UsageError:
     todo = f"invoke init --host gpu1 --address {address or 'ubuntu@192.168.1.20'}, with your own"
     return UsageError("init", problem, "a name for the machine, and how ssh reaches it", todo)
 
@@ -194,7 +194,7 @@ def _free(name: str, known: Inventory | None) -> None:
         raise UsageError("--host", problem, "a name that is free", todo)
 
 
-def _updated(options: InitOptions, folder: Path, known: Inventory | None, console: Console) -> None:
+def _update(options: InitOptions, folder: Path, known: Inventory | None, console: Console) -> None:
     """Shows the changed GPUs of a host; writes them with --update or after a yes. Raises UsageError, InputError."""
     host = known.hosts.get(options.host) if known else None
     if known is None or host is None or init_draft.PLACEHOLDER.fullmatch(host.address):
@@ -207,9 +207,9 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
     described = of_host(host, known.rigs)
     hardware = _look(host, console)
     if hardware.unlisted:
-        raise _unlisted(hardware, options)
+        raise _unlisted_error(hardware, options)
     slots = {str(bus_id): position for bus_id, position in (described.desired.slots or {}).items()}
-    comparison = init_update.compared(described.rig, slots, hardware.gpus)
+    comparison = init_update.compare(described.rig, slots, hardware.gpus)
     if not comparison.lines:
         console.print(f"The GPUs of [bold]{as_is(host.name)}[/] are those of the inventory.")
         return
@@ -307,7 +307,7 @@ def _file_of(host: Host, key: str, folder: Path) -> Path:
     return set_by
 
 
-def _unlisted(hardware: Hardware, options: InitOptions) -> HostError:
+def _unlisted_error(hardware: Hardware, options: InitOptions) -> HostError:
     """The error for GPUs that are neither in the catalogue nor driven by the loaded driver."""
     cards = ", ".join(f"10de:{device_id} at {bus_id}" for bus_id, device_id in hardware.unlisted.items())
     version = catalogue.devices_version()
@@ -326,7 +326,7 @@ def _without_rig(
     """The variables of a host with GPUs that are not in the catalogue. Raises HostError, UsageError."""
     branch = options.driver or hardware.loaded.partition(".")[0]
     if branch not in catalogue.branches():
-        raise _unlisted(hardware, options)
+        raise _unlisted_error(hardware, options)
     known = dict(hardware.gpus)
     if known:
         check_branch(known, branch)
@@ -352,7 +352,7 @@ def _without_rig(
     return {path: text}
 
 
-def _described(
+def _new_files(
     options: InitOptions, folder: Path, hardware: Hardware, console: Console, today: datetime.date
 ) -> dict[Path, str]:
     """The files to write: the variables of the host, and a new rig if no known one matches. Raises UsageError."""
@@ -420,7 +420,7 @@ def _checked_name(name: str) -> None:
 
 def _connection_of(address: str) -> dict[str, Any]:
     """The connection variables of an address. Raises UsageError."""
-    place = endpoint.parsed(address)
+    place = endpoint.parse(address)
     if place is None:
         problem = f"'{address[:80]}' is no address"
         raise UsageError("--address", problem, endpoint.PLACE, "--address ubuntu@192.168.1.20")
@@ -494,10 +494,10 @@ def _rig(options: InitOptions, folder: Path, hardware: Hardware, console: Consol
     if not rigs:
         console.print("No rig that is known is like it.")
         return None
-    return _chosen(rigs, console)
+    return _ask_for_rig(rigs, console)
 
 
-def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
+def _ask_for_rig(rigs: Sequence[Rig], console: Console) -> Rig | None:
     """Asks which of several rigs it is; None for none of them. Raises UsageError without a terminal."""
     keys = [rig.key for rig in rigs]
     if not prompt.on_terminal():

@@ -235,12 +235,12 @@ def _with_host(document: object, lines: list[str], name: str, variables: Mapping
     if not isinstance(hosts, YamlMapping) or not hosts:
         return lines
     if name in hosts:
-        return _readdressed(lines, hosts, name, variables)
+        return _with_address(lines, hosts, name, variables)
     first = min(hosts.lines.values())
     return [*lines[: first - 1], _block(_indent(lines[first - 1]), name, variables), *lines[first - 1 :]]
 
 
-def _readdressed(lines: list[str], hosts: YamlMapping, name: str, variables: Mapping[str, object]) -> list[str]:
+def _with_address(lines: list[str], hosts: YamlMapping, name: str, variables: Mapping[str, object]) -> list[str]:
     given, result = hosts[name], list(lines)
     now = given.get("ansible_host") if isinstance(given, YamlMapping) else None
     if not isinstance(given, YamlMapping) or not PLACEHOLDER.fullmatch(str(now)):

@@ -31,7 +31,7 @@ class Comparison(Struct, frozen=True):
     rig_fits: bool
 
 
-def compared(rig: Rig | None, slots: Mapping[str, str], gpus: Mapping[str, Model]) -> Comparison:
+def compare(rig: Rig | None, slots: Mapping[str, str], gpus: Mapping[str, Model]) -> Comparison:
     """Compares the GPUs of a machine, models by bus id, with the rig and the slots of its host.
 
     A bus id keeps its position. A new GPU gets the first free position of the rig that has its model, else a new name.
@@ -72,7 +72,7 @@ def with_value(text: str, shown: str, key: str, value: Any) -> str:
     value cannot be replaced, with the line to write.
     """
     with contextlib.suppress(InputError, yaml.YAMLError):
-        fresh = _edited(text, key, value)
+        fresh = _edit(text, key, value)
         before, after = loads(text, shown, TAGS) or {}, loads(fresh, shown, TAGS)
         if isinstance(before, Mapping) and after == {**before, key: value}:
             return fresh
@@ -80,7 +80,7 @@ def with_value(text: str, shown: str, key: str, value: Any) -> str:
     raise InputError(shown, f"is laid out so that '{key}' cannot be replaced", f"{key}: on lines of its own", fix)
 
 
-def _edited(text: str, key: str, value: Any) -> str:
+def _edit(text: str, key: str, value: Any) -> str:
     """The text with the value; "" where that is not possible."""
     end = "\r\n" if "\r\n" in text else "\n"
     root = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -65,7 +65,7 @@ def _hint(runs: list[HostRun], text: Any, playbook: str) -> None:
 def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
     """The options that count, and their rollout, or None for all hosts at once. Raises UsageError."""
     if options.resume:
-        return _resumed(options, run_id)
+        return _rollout_to_resume(options, run_id)
     if not options.serial and options.max_fail is None and not options.executor:
         return options, None
     from rigwright.fleet.journal import Rollout
@@ -79,7 +79,7 @@ def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
     return options, Rolling(state, options.serial or ("100%",))
 
 
-def _resumed(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling]:
+def _rollout_to_resume(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling]:
     """The options of the rollout that stopped last. Raises UsageError when other options contradict them."""
     from rigwright.fleet import journal
     from rigwright.fleet.rollout import Rolling
@@ -89,7 +89,7 @@ def _resumed(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
         raise UsageError(
             "--resume", problem, expected, "leave --serial out; or leave --resume out to begin a new rollout"
         )
-    state = journal.stopped()
+    state = journal.last_stopped()
     playbook = options.playbook and str(runner.playbook(options.playbook, "provision").resolve())
     for option, typed, old in (
         ("--inventory", options.inventory and str(Path(options.inventory).resolve()), state.inventory),

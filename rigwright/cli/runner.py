@@ -172,7 +172,7 @@ def _workers(options: HostsOptions) -> AbstractContextManager[Workers | None]:
         return nullcontext()
     from rigwright.fleet import dask_workers
 
-    return dask_workers.connected(options.executor, options.insecure)
+    return dask_workers.connect(options.executor, options.insecure)
 
 
 def _run(command: HostCommand, run_id: str, runs: list[HostRun], output: Output, files: Files | None) -> int:

@@ -65,7 +65,7 @@ def _mistake(error: ParseError, words: Sequence[str], name: str, first: str, tas
     text = str(error)
     if not name:
         return (
-            f"'{first}' is no command" if first else f"{_quoted(text)} stands without a command",
+            f"'{first}' is no command" if first else f"{_in_quotes(text)} stands without a command",
             "one of the commands",
         )
     meaning = {str(flag.name): flag.help or str(flag.name) for flag in tasks[name]}
@@ -75,18 +75,18 @@ def _mistake(error: ParseError, words: Sequence[str], name: str, first: str, tas
     if "required positional" in text:
         missing = [str(flag.name) for flag in tasks[name] if flag.positional and f"'{flag.name}'" in text]
         return f"{' and '.join(missing).upper()} is missing", "; ".join(meaning[option] for option in missing)
-    if text == _quoted(text):
+    if text == _in_quotes(text):
         return text, "a command and its flags"
-    word = _quoted(text).strip("'\"")
+    word = _in_quotes(text).strip("'\"")
     if word.startswith("-"):
-        return f"{_quoted(text)} is no flag", _listed(meaning)
+        return f"{_in_quotes(text)} is no flag", _list_of(meaning)
     joined = next((each.partition("=")[0] for each in words if each.startswith("-") and each.endswith(f"={word}")), "")
     if joined:
         return f"{joined} takes no value", f"{joined} alone"
-    return f"{_quoted(text)} is one word too many", f"flags: {_listed(meaning)}" if meaning else "no more words"
+    return f"{_in_quotes(text)} is one word too many", f"flags: {_list_of(meaning)}" if meaning else "no more words"
 
 
-def _quoted(text: str) -> str:
+def _in_quotes(text: str) -> str:
     """The word in `No idea what 'WORD' is!`, in its quotes; the whole text of another message."""
     match = re.search(r"No idea what (.*) is!", text)
     return match[1] if match else text
@@ -96,7 +96,7 @@ def _flag(option: str) -> str:
     return "--" + option.replace("_", "-")
 
 
-def _listed(options: Iterable[str]) -> str:
+def _list_of(options: Iterable[str]) -> str:
     """The flags of a command; the first six of many."""
     flags = [_flag(option) for option in options]
     more = f" and {len(flags) - 6} more" if len(flags) > 7 else ""
@@ -109,7 +109,9 @@ def _fix(words: Sequence[str], name: str, first: str, tasks: Tasks) -> str:
     if not name:
         meant = _nearest(first, tasks) if first else ""
         shown = f"{program} --list, then {program} {meant or 'TASK'} --help"
-        return f"{program} {shlex.join(_replaced(words, first, meant))}; all commands: {shown}" if meant else shown
+        return (
+            f"{program} {shlex.join(_with_right_word(words, first, meant))}; all commands: {shown}" if meant else shown
+        )
     shown = f"{program} {name} --help"
     meant = _meant(words, name, tasks)
     return f"{meant}; all flags: {shown}" if meant else shown
@@ -128,7 +130,7 @@ def _meant(words: Sequence[str], name: str, tasks: Tasks) -> str:
         flag = unknown.partition("=")[0]
         meant = _nearest(flag[2:], flags)
         if meant:
-            return f"{program} {shlex.join(_replaced(words, flag, '--' + meant))}"
+            return f"{program} {shlex.join(_with_right_word(words, flag, '--' + meant))}"
         return (
             "power limits and clocks stand in the inventory: limits: {power_limit_w: 200}" if name == "limits" else ""
         )
@@ -148,7 +150,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)), "")
 
 
-def _replaced(words: Sequence[str], wrong: str, right: str) -> list[str]:
+def _with_right_word(words: Sequence[str], wrong: str, right: str) -> list[str]:
     """The words with the first wrong word replaced, also before `=`."""
     at = next(number for number, word in enumerate(words) if word.partition("=")[0] == wrong)
     return [*words[:at], right + words[at][len(wrong) :], *words[at + 1 :]]

@@ -235,7 +235,7 @@ class HostRun:
             mine = self.options.run_id
             answer = self.transport.run([scratch.tidy(mine)])[0]
             owners = dict.fromkeys(answer.text.split("\n", MOST_OWNERS)[:MOST_OWNERS])
-            if ended := tuple(owner for owner in owners if run_owner.ended(owner)):
+            if ended := tuple(owner for owner in owners if run_owner.has_ended(owner)):
                 self.transport.run([scratch.tidy(mine, ended)])
             self.untidy = False
 

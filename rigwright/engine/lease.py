@@ -26,7 +26,7 @@ from rigwright.core import lazy_re
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
-from rigwright.engine.run_owner import OWNER, ended, of_host, owner, person
+from rigwright.engine.run_owner import OWNER, has_ended, of_host, owner, person
 from rigwright.facts import Fact
 from rigwright.operations._run_recording import KEPT_RUNS
 from rigwright.ssh.transport import Transport
@@ -180,7 +180,7 @@ def is_left(owner_of_lease: str, host: str, runs: Collection[str]) -> bool:
     command."""
     match = OWNER.fullmatch(owner_of_lease)
     ours = match is not None and match["run"] in runs and match["host"] == of_host(host)
-    return ours or ended(owner_of_lease)
+    return ours or has_ended(owner_of_lease)
 
 
 def take(transport: Transport, host: str, run_id: str, earlier_runs: Sequence[str] = ()) -> Lease:

@@ -47,7 +47,7 @@ def _clock(seconds: float, form: str) -> str:
 
 def command_ended(program: OwnProgram) -> bool:
     """Whether the command that follows the program was one of this machine and has ended."""
-    return run_owner.ended(program.owner)
+    return run_owner.has_ended(program.owner)
 
 
 def end_s(program: OwnProgram) -> int | None:

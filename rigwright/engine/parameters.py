@@ -80,11 +80,11 @@ def bind(
         hint = types(function)[parameter]
         is_template = Template in (hint, *get_args(hint))
         closed = host.host.closed
-        filled = converted(
+        filled = convert_value(
             fill(value, variables, at, closed), Template if is_template else hint, at, parameter, host.rigs
         )
         if is_template:
-            filled = convert(_rendered(filled, variables, folders, at, closed), hint, at, parameter)
+            filled = convert(_render_template(filled, variables, folders, at, closed), hint, at, parameter)
         values[parameter] = filled
     values = inject(function, values, {**host.parameters, **others})
     for missing, required in _parameters(function).items():
@@ -102,7 +102,7 @@ def bind(
     return values
 
 
-def converted(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:
+def convert_value(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:
     """A value from YAML as the type of a parameter; a rig by its name, of the folder `rigs` or the catalogue. Raises
     InputError."""
     kinds = (hint, *get_args(hint))
@@ -115,7 +115,7 @@ def converted(value: Any, hint: Any, where: str, name: str, rigs: Path | None = 
     return convert(value, hint, where, name)
 
 
-def _rendered(
+def _render_template(
     name: str, variables: Mapping[str, Any], folders: Sequence[Path], where: str, closed: str
 ) -> str | Secret:
     """The text of the template file in the first folder that has it. Raises InputError: a name outside the folders, no

@@ -58,7 +58,7 @@ def at_work(tried: run_record.Run) -> str:
     return f"run {tried.run} tries {tried.tried} on it{who}, and has not decided yet"
 
 
-def unended(run: HostRun) -> str:
+def unfinished_note(run: HostRun) -> str:
     """Which rollback or `try` an earlier command began on the host and did not end, and the command that continues it;
     "" without one, and for a playbook that goes back itself: its first step says before which run."""
     if any(step.operation == "rollback.possible" for step in run.bound.steps):
@@ -69,7 +69,7 @@ def unended(run: HostRun) -> str:
         return ""
     back = f"invoke rollback --host {shlex.quote(run.host.name)}"
     if tried := past_runs.cut_try(runs):
-        if not run_owner.ended(tried.tried_by):
+        if not run_owner.has_ended(tried.tried_by):
             return f"{at_work(tried)}; if it was cut there: {back} --to {tried.run} takes it back"
         problem = f"run {tried.run} tried {tried.tried} and ended before anybody decided on it"
         return f"{problem}: {back} --to {tried.run} takes it back; provision makes the host what the inventory says"

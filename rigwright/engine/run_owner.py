@@ -19,7 +19,7 @@ OWNER = lazy_re.compile(
 def owner(run_id: str, host: str = "") -> str:
     """How a run of this process is named on a host: the run, user and machine, process, its start, and, if given, the
     name of the host in the inventory."""
-    process = f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_started(os.getpid()) or '?'}"
+    process = f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_start_of_process(os.getpid()) or '?'}"
     return f"{process} {of_host(host)}" if host else process
 
 
@@ -33,16 +33,16 @@ def environment(run_id: str) -> dict[str, str]:
     return {"RIGWRIGHT_RUN": run_id, "RIGWRIGHT_OWNER": owner(run_id)}
 
 
-def ended(owner: str) -> bool:
+def has_ended(owner: str) -> bool:
     """Whether the owner was a process of this machine that has ended; False for other machines and other texts."""
     match = _of_this_machine(owner)
-    return match is not None and _started(int(match["pid"])) not in (match["started"], "?")
+    return match is not None and _start_of_process(int(match["pid"])) not in (match["started"], "?")
 
 
 def alive(owner: str) -> bool:
     """Whether the owner is a process of this machine that has not ended; this process counts."""
     match = _of_this_machine(owner)
-    return match is not None and _started(int(match["pid"])) == match["started"]
+    return match is not None and _start_of_process(int(match["pid"])) == match["started"]
 
 
 def _of_this_machine(owner: str) -> re.Match[str] | None:
@@ -86,7 +86,7 @@ def _word(text: str) -> str:
     return re.sub(r"[^\w.+-]", "_", text) or "_"
 
 
-def _started(pid: int) -> str:
+def _start_of_process(pid: int) -> str:
     """When a process of this machine started, in clock ticks since boot; "" if it has ended, "?" without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]

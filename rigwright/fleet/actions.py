@@ -82,14 +82,14 @@ def plan_or_fail(
         if run.host.is_this_machine and not continuation.continues():
             notes = [continuation.message(continuation.state(run)), *notes]
         if result.pending:
-            notes.append(rollback.unended(run))
+            notes.append(rollback.unfinished_note(run))
         for text in filter(None, notes):
             run.tell(Note(run.host.name, text))
         for step in result.steps:
             if step.error is not None:
                 raise step.error
 
-    yield from described(run, stages(), describe, always=False)
+    yield from with_description(run, stages(), describe, always=False)
 
 
 def apply_host(run: HostRun) -> Stages[ApplyResult]:
@@ -116,7 +116,7 @@ def provision_host(run: HostRun, wheels: str, describe: bool = False) -> Iterato
         yield from apply_host(run)
         yield from prove_host(run, wheels, describe)
 
-    yield from described(run, stages(), describe)
+    yield from with_description(run, stages(), describe)
 
 
 def prove_host(run: HostRun, wheels: str, describe: bool = False) -> Iterator[HostResult]:
@@ -127,7 +127,7 @@ def prove_host(run: HostRun, wheels: str, describe: bool = False) -> Iterator[Ho
     run.tell(ActivityStarted(run.host.name, "checking"))
     evaluation = _evaluation(run, tested, describe)
     checked = (*evaluation.findings(), *tested.not_run)
-    required_tests = _settled(run, tested, checked)
+    required_tests = _settle_test(run, tested, checked)
     if evaluation.checks or tested.not_run or required_tests:
         findings = ranked((*identity.findings(run), *checked, *required_tests))
         yield CheckResult(findings, verify.baseline(run, findings, accept=True), required_tests)
@@ -137,7 +137,7 @@ def verify_host(
     run: HostRun, test: NcclTestOptions | None = None, programs: Programs | None = None, describe: bool = False
 ) -> Iterator[HostResult]:
     """Plans the steps, runs the requested tests, and the checks. A step that is not ok is a finding."""
-    return described(run, _verify(run, test, programs, describe), describe)
+    return with_description(run, _verify(run, test, programs, describe), describe)
 
 
 def _verify(
@@ -158,7 +158,7 @@ def _verify(
     if evaluation is None:
         evaluation = _evaluation(run, tested, describe)
     checked = (*evaluation.findings(), *tested.not_run)
-    required_tests = _settled(run, tested, checked, only_required=True)
+    required_tests = _settle_test(run, tested, checked, only_required=True)
     first = (*verify.left_at_work(run), *identity.findings(run))
     findings = ranked((*first, *checked, *required_tests, *verify.drift(planned.steps)))
     yield CheckResult(findings, verify.baseline(run, findings, accept=False), required_tests)
@@ -180,7 +180,7 @@ def check_measured(run: HostRun, **measured: Any) -> Iterator[HostResult]:
     yield CheckResult(ranked(verify.CheckEvaluation(run, checks, measured).findings()))
 
 
-def _settled(
+def _settle_test(
     run: HostRun, tested: NcclTestResult, checked: Sequence[Finding], only_required: bool = False
 ) -> tuple[Finding, ...]:
     """Records a passed test on the host, with `only_required` a required one; warns of a test still required."""
@@ -252,17 +252,17 @@ def plan_limits(run: HostRun, show: bool) -> Iterator[HostResult]:
     from rigwright.engine import limits
 
     run.prefetch(limits.FACTS)
-    return _followed(plan_or_fail(run), partial(limits.read, run), always=show)
+    return _with_last_stage(plan_or_fail(run), partial(limits.read, run), always=show)
 
 
 def apply_limits(run: HostRun) -> Iterator[HostResult]:
     """Applies the plan of the report; the table of limits follows, also when a change fails."""
     from rigwright.engine import limits
 
-    return _followed(apply_host(run), partial(limits.read, run))
+    return _with_last_stage(apply_host(run), partial(limits.read, run))
 
 
-def described(
+def with_description(
     run: HostRun, stages: Iterator[HostResult], describe: bool = True, always: bool = True
 ) -> Iterator[HostResult]:
     """The stages; with `describe` the description of the machine follows, without `always` only when a stage fails."""
@@ -272,10 +272,10 @@ def described(
 
         return machine.describe(run)
 
-    return _followed(stages, description, always) if describe else stages
+    return _with_last_stage(stages, description, always) if describe else stages
 
 
-def _followed(
+def _with_last_stage(
     stages: Iterator[HostResult], last: Callable[[], HostResult], always: bool = True
 ) -> Iterator[HostResult]:
     """The stages, then one more, also when they raise HostError: the host still answers."""

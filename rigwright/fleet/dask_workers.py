@@ -41,7 +41,7 @@ def check(address: str, insecure: bool = False) -> None:
 
 
 @contextmanager
-def connected(address: str, insecure: bool = False) -> Iterator[Workers]:
+def connect(address: str, insecure: bool = False) -> Iterator[Workers]:
     """The workers of a scheduler. Dask gives the work of a lost worker to another one.
 
     `insecure`: over tcp://, without TLS. Raises UsageError (no Dask, no certificate, no worker, a worker with another

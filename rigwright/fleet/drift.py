@@ -12,7 +12,7 @@ from rigwright.catalogue.summary import counted_ids
 from rigwright.checks import Finding
 from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import SHORT_UUID
-from rigwright.history.differences import compared
+from rigwright.history.differences import compare
 
 Findings = dict[str, list[Finding]]
 """By the name of the machine."""
@@ -67,7 +67,7 @@ def past(machine: Machine) -> list[Finding]:
             if name in ("gpu.gpus", "gpu_health.cards"):
                 before, now = sides
                 sides = _both(before, now, machine.held), _both(now, before, machine.held)
-            for path, before, after in compared(*sides):
+            for path, before, after in compare(*sides):
                 subject = f"{title} {_SEPARATORS.sub(' ', path)}".strip()
                 findings.append(finding("past", subject, after, before))
     return list(dict.fromkeys(findings))
@@ -90,7 +90,7 @@ ENOUGH = 3
 def peers(machines: Sequence[Machine]) -> Findings:
     """Machines that differ from most of their group, and from the same hardware where that matters."""
     findings: Findings = {machine.name: [] for machine in machines}
-    for group, judged in _grouped(machines).items():
+    for group, judged in _judged_in_groups(machines).items():
         members = [machine for machine in machines if group in machine.groups]
         for name, difference in (*_odd_machines(group, members), *_odd_gpus(group, members)):
             if name in judged:
@@ -109,7 +109,7 @@ def _odd_machines(group: str, members: Sequence[Machine]) -> Iterator[tuple[str,
             yield name, finding("peers", trait, value, common, f"{share} in {group} have the expected value")
 
 
-def _grouped(machines: Sequence[Machine]) -> dict[str, set[str]]:
+def _judged_in_groups(machines: Sequence[Machine]) -> dict[str, set[str]]:
     """By group the machines that are compared in it: each in its nearest group with enough machines."""
     size = Counter(group for machine in machines for group in machine.groups)
     groups: dict[str, set[str]] = defaultdict(set)

@@ -105,7 +105,9 @@ def run_action(run: HostRun, action: HostAction, activity: str = "") -> HostRepo
         if report.error is None:
             # A connection that was closed on purpose can look like any error of the host.
             ours = bool(run.left_in) or run.abandoned or isinstance(error, (Interrupted, Unreachable))
-            report = _stopped(run, report) if run.state.stopping.is_set() and ours else report.with_error(error)
+            report = (
+                _report_of_stopped(run, report) if run.state.stopping.is_set() and ours else report.with_error(error)
+            )
     except BaseException as error:  # also SystemExit of a library; the report must still say what was done
         bug = unexpected(run.host.name, error)
         report = report.with_error(bug) if report.error is None else report
@@ -119,7 +121,7 @@ def run_action(run: HostRun, action: HostAction, activity: str = "") -> HostRepo
     )
 
 
-def _stopped(run: HostRun, report: HostReport) -> HostReport:
+def _report_of_stopped(run: HostRun, report: HostReport) -> HostReport:
     """The report of a host whose action Ctrl-C ended: how far it came. Not attempted where nothing was changed."""
     steps = report.applied.steps if report.applied is not None else ()
     broken = next((planned.step.name for planned in steps if planned.status == "failed"), "")

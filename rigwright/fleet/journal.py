@@ -38,7 +38,7 @@ class Rollout(Struct, frozen=True):
     """A rollout: its files, its hosts in batches, and the hosts that are done.
 
     `run`: the run that began it; `runs`: that one and those that continued it, in order. `max_fail`: None for no limit.
-    `done`: by host the digest of its steps and checks. `begun`: hosts at work.
+    `done`: by host the digest of its steps and checks. `record_begin`: hosts at work.
     """
 
     run: str
@@ -165,7 +165,7 @@ def _require_alone(database: sqlite3.Connection, rollout: Rollout, other: str) -
         raise UsageError("the rollout", problem, "one controller at a time", fix)
 
 
-def begun(run: str, plans: Mapping[str, str]) -> None:
+def record_begin(run: str, plans: Mapping[str, str]) -> None:
     """Writes that the work on these hosts is given out now, with the hash of each one's plan. Raises UsageError."""
     with _writing() as database:
         database.executemany(
@@ -174,7 +174,7 @@ def begun(run: str, plans: Mapping[str, str]) -> None:
         )
 
 
-def ended(run: str, host: str, plan: str, done: bool) -> None:
+def record_end(run: str, host: str, plan: str, done: bool) -> None:
     """Writes that the work on a host has ended, with the hash of its plan. Raises UsageError."""
     with _writing() as database:
         database.execute(
@@ -195,7 +195,7 @@ def end(run: str) -> None:
         database.execute("DELETE FROM rollout WHERE run = ?", (run,))
 
 
-def stopped() -> Rollout:
+def last_stopped() -> Rollout:
     """The last rollout that has hosts left. Raises UsageError if there is none or the journal cannot be read."""
     path = file()
     kind = _kind(path)

@@ -150,7 +150,7 @@ class _Record:
     def begun(self, runs: Sequence[HostRun]) -> None:
         """Writes that these hosts are given out now."""
         plans = {run.host.name: self._rolling.digests[run.host.name] for run in runs if run.report.error is None}
-        self._write(partial(journal.begun, self._rolling.state.run, plans))
+        self._write(partial(journal.record_begin, self._rolling.state.run, plans))
 
     def ended(self, run: HostRun) -> None:
         """Writes how a host has ended, unless the run did not get to it."""
@@ -160,7 +160,7 @@ class _Record:
         name, plan = run.host.name, self._rolling.digests[run.host.name]
         if not report.bad:
             self._rolling.state = replace(state, done={**state.done, name: plan})
-        self._write(partial(journal.ended, state.run, name, plan, not report.bad))
+        self._write(partial(journal.record_end, state.run, name, plan, not report.bad))
 
     def close(self) -> None:
         """Writes the remaining entries, and that this process has left the rollout; deletes a finished rollout."""

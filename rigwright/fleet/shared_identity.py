@@ -24,7 +24,7 @@ def name_shared(runs: Sequence[HostRun]) -> list[str]:
     Other findings about the identity of these hosts are replaced, because their pasts are not merged.
     """
     known = {run.host.name: identity_of(run) for run in runs}
-    doubtful = machines.shared(known)
+    doubtful = machines.names_sharing(known)
     for run in runs:
         if others := doubtful.get(run.host.name):
             own = tuple(finding for finding in run.report.findings if finding.check != machines.CHECK)

@@ -291,7 +291,7 @@ class History:
         `id` is a run's id, a unique prefix of it, or `last` for the newest run. Raises UsageError for any other id.
         """
         with HISTORY.reading(self.path):
-            run = self._named(id)
+            run = self._run_id(id)
             head = self._row(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code, error FROM run WHERE id = ?", run
             )
@@ -328,7 +328,7 @@ class History:
         made["try"] = json.loads(tried[0]["value"]) if tried else None
         return made
 
-    def _named(self, id: str) -> str:
+    def _run_id(self, id: str) -> str:
         ids = [row[0] for row in self._database.execute("SELECT id FROM run ORDER BY started DESC, id DESC")]
         matching = ids[:1] if id == "last" else [run for run in ids if run.startswith(id) and id]
         if id in matching:

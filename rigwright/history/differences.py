@@ -45,7 +45,7 @@ def _facts(database: sqlite3.Connection, host: int, begin: float) -> Iterator[Ch
         (host, begin, ATTEMPT, *MEASURED),
     )
     for name, before_json, now, at, run in rows:
-        for path, before, after in compared(json.loads(before_json), json.loads(now)):
+        for path, before, after in compare(json.loads(before_json), json.loads(now)):
             joined = path if path.startswith("[") or not path else f".{path}"
             yield Changed(utc(at), "fact", name + joined, before, after, run)
 
@@ -103,7 +103,7 @@ def _text(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def compared(before: Any, after: Any) -> list[tuple[str, str, str]]:
+def compare(before: Any, after: Any) -> list[tuple[str, str, str]]:
     """(path, text before, text after) of every leaf that differs, in the order of the later value.
 
     A missing leaf has the text "". A list item that was added or removed is a single entry with the path of the item.

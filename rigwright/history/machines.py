@@ -63,7 +63,7 @@ class Match(Struct, frozen=True):
     """The machine of the history that a host is; None for a new one. The other keys tell what no finding has told yet.
 
     `former`: the place of the machine before it got its name. `predecessor`: another machine that had the name, and
-    `until`: when it was seen last under it. `shared`: the names of other machines in the history with the same
+    `until`: when it was seen last under it. `names_sharing`: the names of other machines in the history with the same
     identity. `undecided`: the machine is known under the name of another host of this run.
     """
 
@@ -89,18 +89,18 @@ class RecordedMachines(Struct, frozen=True, dict=True):
     @cached_property
     def _at(self) -> dict[tuple[str, str], list[RecordedMachine]]:
         """The machines by their last name and address."""
-        return _grouped(((machine.name, machine.address), machine) for machine in self.machines)
+        return _groups_of(((machine.name, machine.address), machine) for machine in self.machines)
 
     @cached_property
     def _with(self) -> dict[tuple[str, str, str], list[RecordedMachine]]:
         """The machines by the keys of their identities."""
-        return _grouped((key, machine) for machine in self.machines for key in machine.identity.keys)
+        return _groups_of((key, machine) for machine in self.machines for key in machine.identity.keys)
 
     @cached_property
-    def _named(self) -> dict[str, list[RecordedMachine]]:
+    def _machines_named(self) -> dict[str, list[RecordedMachine]]:
         """The machines by every name that they had."""
         names = ((machine, dict.fromkeys(place.name for place in machine.places)) for machine in self.machines)
-        return _grouped((name, machine) for machine, own in names for name in own)
+        return _groups_of((name, machine) for machine, own in names for name in own)
 
     def match(
         self, name: str, address: str, identity: MachineIdentity, simulated: bool, *, own_only: bool = False,
@@ -140,7 +140,7 @@ class RecordedMachines(Struct, frozen=True, dict=True):
         since = min((place.first_seen for place in machine.at(name)), default=float("inf")) if machine else float("inf")
         ends = [
             (max(place.last_seen for place in other.at(name)), other.id, other)
-            for other in self._named.get(name, ())
+            for other in self._machines_named.get(name, ())
             if other.id not in taken
             and other.simulated == simulated
             and other.at(name)[0].first_seen < since
@@ -154,7 +154,7 @@ def _has_finding(machine: RecordedMachine | None, name: str) -> bool:
     return machine is not None and any(place.told for place in machine.at(name))
 
 
-def _grouped(pairs: Iterable[tuple[K, RecordedMachine]]) -> dict[K, list[RecordedMachine]]:
+def _groups_of(pairs: Iterable[tuple[K, RecordedMachine]]) -> dict[K, list[RecordedMachine]]:
     groups: dict[K, list[RecordedMachine]] = {}
     for key, machine in pairs:
         groups.setdefault(key, []).append(machine)
@@ -165,7 +165,7 @@ def _latest(machines: Collection[RecordedMachine]) -> RecordedMachine | None:
     return max(machines, key=lambda machine: machine.last_seen, default=None)
 
 
-def shared(identities: Mapping[str, MachineIdentity]) -> dict[str, tuple[str, ...]]:
+def names_sharing(identities: Mapping[str, MachineIdentity]) -> dict[str, tuple[str, ...]]:
     """By host name the other hosts of a run that have the same identity; only hosts that have such others."""
     having: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for name, identity in identities.items():

@@ -59,7 +59,7 @@ def write_run(database: sqlite3.Connection, document: Mapping[str, Any], started
 def _machines(database: sqlite3.Connection, reports: Mapping[str, Any], at: float) -> dict[str, int]:
     """By host name the id of its machine. Two hosts of a run are never one machine, also with the same identity."""
     identities = {name: MachineIdentity.of(report.get("identity")) for name, report in reports.items()}
-    doubtful = machines.shared(identities)
+    doubtful = machines.names_sharing(identities)
     known = machines.read(database)
     ids: dict[str, int] = {}
     taken: set[int] = set()

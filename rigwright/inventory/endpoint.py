@@ -35,7 +35,7 @@ class Endpoint(Struct, frozen=True):
     port: int = 0
 
 
-def parsed(text: str) -> Endpoint | None:
+def parse(text: str) -> Endpoint | None:
     """The endpoint of a text such as `ubuntu@192.168.1.20:22`; None for any other text."""
     match = _PLACE.fullmatch(text)
     if not match or (match["port"] and not 0 < int(match["port"]) < 65536):

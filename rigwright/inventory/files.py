@@ -89,7 +89,7 @@ class VaultFile(Struct, frozen=True):
         document = loads(self.sources.opened(self.content, self.path), self.path, self.sources.tags)
         return {
             name: (value if name in NOT_SECRET else sealed(value), where)
-            for name, (value, where) in _given(document, self.path).items()
+            for name, (value, where) in _variables_of(document, self.path).items()
         }
 
 
@@ -111,11 +111,11 @@ def variables(folder: Path, name: str, sources: Sources) -> list[Layer]:
         if content.startswith(VAULT):
             layers.append(VaultFile(str(file), content, sources))
         else:
-            layers.append(_given(loads(content, str(file), sources.tags), str(file)))
+            layers.append(_variables_of(loads(content, str(file), sources.tags), str(file)))
     return layers
 
 
-def _given(document: Any, file: str) -> Given:
+def _variables_of(document: Any, file: str) -> Given:
     if document is None:
         return {}
     if not isinstance(document, Mapping):

@@ -129,9 +129,9 @@ def _ready(host: Host) -> Host:
     Raises InputError for an unsupported variable, and when a vault file cannot be opened.
     """
     host = host.opened() if host.opened else host
-    marked = {name: _marked(value, name) for name, value in host.variables.items()}
+    marked = {name: _with_secrets(value, name) for name, value in host.variables.items()}
     rendered = settled(marked, host.where, host.origins, host.closed)
-    variables = {name: _marked(value, name) for name, value in rendered.items()}
+    variables = {name: _with_secrets(value, name) for name, value in rendered.items()}
     secret = frozenset(name for name in CONNECTION if isinstance(variables.get(name), Secret))
     variables.update({name: variables[name].value for name in secret})
     host = replace(host, variables=variables, secret=secret)
@@ -236,13 +236,13 @@ def _password(value: Any, name: str, where: str) -> Secret:
     return Secret(checked) if isinstance(value, Secret) and not value.known else Secret(checked())
 
 
-def _marked(value: Any, name: str) -> Any:
+def _with_secrets(value: Any, name: str) -> Any:
     """The value with each text as a secret if its name is one of a secret (`token`, `db_password`), at any depth."""
     if isinstance(value, YamlMapping):
-        return value.with_values({key: _marked(item, key) for key, item in value.items()})
+        return value.with_values({key: _with_secrets(item, key) for key, item in value.items()})
     if isinstance(value, YamlSequence):
-        return value.with_items(_marked(item, name) for item in value)
+        return value.with_items(_with_secrets(item, name) for item in value)
     if isinstance(value, list):
-        return [_marked(item, name) for item in value]
+        return [_with_secrets(item, name) for item in value]
     is_text = isinstance(value, str) and len(value) >= SHORTEST and not has_template(value)
     return Secret(value) if is_text and is_name(name) else value

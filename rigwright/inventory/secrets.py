@@ -31,7 +31,7 @@ class Sources(Struct, frozen=True):
     @property
     def tags(self) -> Tags:
         """The YAML tags whose values are secrets."""
-        return {"!secret": self._secret, "!vault": self._vaulted, "!vault-encrypted": self._vaulted}
+        return {"!secret": self._secret, "!vault": self._secret_of_vault, "!vault-encrypted": self._secret_of_vault}
 
     def opened(self, encrypted: str, where: str) -> str:
         """The text of a file or a value that ansible-vault encrypted. Raises InputError."""
@@ -56,7 +56,7 @@ class Sources(Struct, frozen=True):
             raise InputError(where, f"'{kind}' of a secret is {value!r}", _FORMS, fix)
         return Secret(_Once(source, where))
 
-    def _vaulted(self, encrypted: Any, where: str) -> Secret:
+    def _secret_of_vault(self, encrypted: Any, where: str) -> Secret:
         if not isinstance(encrypted, str) or not encrypted.lstrip().startswith(VAULT):
             raise InputError(where, "a !vault without encrypted text", f"!vault | and lines that begin with {VAULT}")
         return Secret(_Once(Encrypted(encrypted, self.password_file), where))
@@ -75,7 +75,7 @@ class Encrypted(Source, frozen=True):
     def read(self, where: str) -> str:
         from rigwright.inventory import vault
 
-        return vault.decrypted(self.text, self.password_file, where)
+        return vault.decrypt(self.text, self.password_file, where)
 
 
 class _Once(Struct, frozen=True, eq=False):

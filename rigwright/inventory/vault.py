@@ -19,7 +19,7 @@ INSTALL = ".venv/bin/pip install 'rigwright[vault]', or ansible-core"
 _importing = threading.Lock()
 
 
-def decrypted(text: str, password_file: str, where: str) -> str:
+def decrypt(text: str, password_file: str, where: str) -> str:
     """The plain text. Raises InputError without the right password, and if Ansible's library is not installed."""
     if not password_file:
         raise InputError(

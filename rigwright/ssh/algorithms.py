@@ -90,7 +90,7 @@ def legacy() -> dict[str, str]:
     }
 
 
-def allowed(host: Host) -> tuple[str, ...]:
+def allowed_for(host: Host) -> tuple[str, ...]:
     """The old algorithms that a host and its gateways may use. Raises InputError for an unknown algorithm."""
     names = host.variables.get(VARIABLE, ())
     where = host.origin(VARIABLE)

@@ -223,7 +223,7 @@ def without_room(answer: bytes, where: str) -> HostError | None:
     return HostError(where, problem, "room in /run or /dev/shm", FREE_ROOM)
 
 
-def finished(answer: bytes, nonce: str) -> bool:
+def is_finished(answer: bytes, nonce: str) -> bool:
     """Whether the output is complete."""
     return answer.endswith(f"\n{nonce} end\n".encode())
 
@@ -248,7 +248,7 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
     middle = answer.find(f"{nonce} data\n".encode(), start)
     short = 0 <= middle - start <= _HEADER_BYTES * (count + 1)
     header = re.fullmatch(_HEADER, answer[start + len(nonce) : middle]) if short else None
-    if header is None or start < 0 or not finished(answer, nonce):
+    if header is None or start < 0 or not is_finished(answer, nonce):
         shown = answer[-300:].decode("utf-8", "replace").strip()
         problem = f"the host's shell did not answer as a shell does: {shown!r}"
         fix = "set the login shell of that user to a POSIX shell (chsh -s /bin/sh); df -h /run /dev/shm"

@@ -63,7 +63,7 @@ def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host:
     answer, errors = bytearray(), b""
     header, begun = f"{nonce} codes".encode(), False
     try:
-        while not batch_script.finished(bytes(answer[-64:]), nonce):
+        while not batch_script.is_finished(bytes(answer[-64:]), nonce):
             channel.settimeout(max(0.1, deadline - time.monotonic()))
             data = channel.recv(262144)
             if not data:

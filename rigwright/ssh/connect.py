@@ -42,7 +42,7 @@ _ERRORS = (Unreachable, KeyFileError, paramiko.SSHException, OSError, EOFError, 
 """Errors of a login that `_Attempt.unreachable` explains."""
 
 
-def verified(
+def open_session(
     host: Host,
     timeout_s: float,
     opening: Callable[[Callable[[], None]], None],
@@ -73,7 +73,7 @@ class _Attempt:
     def __init__(self, host: Host, timeout_s: float) -> None:
         self.host = host
         self.timeout_s = timeout_s
-        self.legacy = algorithms.allowed(host)
+        self.legacy = algorithms.allowed_for(host)
         self.sockets: list[socket.socket] = []
         self.commands: list[subprocess.Popen[bytes]] = []
         self.stderr: IO[bytes] | None = None
@@ -168,7 +168,7 @@ class _Attempt:
         in_port = jump or _set_by(host, "ansible_port", "USER@HOST:PORT")
         in_user = jump or f"ansible_user ({host.origin('ansible_user')})"
         no_key = isinstance(error, NoKeyError)
-        refused = _refused(error) and not no_key
+        refused = _is_refusal(error) and not no_key
         unused = "".join(
             f"{key.where} was not used, because {key.found}: {key.fix}; " for key in hop.identities.unusable[:1]
         )
@@ -239,7 +239,7 @@ def _session(
         _close(last.all)
         if not isinstance(error, _ERRORS):
             raise
-        if closed_early and not _refused(error) and not isinstance(error, KeyFileError):
+        if closed_early and not _is_refusal(error) and not isinstance(error, KeyFileError):
             raise _PipelinedLoginFailed from None
         raise attempt.unreachable(hop, error) from None
     session.legacy = sorted({name for hop in last.all for name in algorithms.in_use(hop.connection.transport)})
@@ -253,7 +253,7 @@ def _close(hops: list[Hop]) -> None:
             hop.connection.close()
 
 
-def _refused(error: BaseException) -> bool:
+def _is_refusal(error: BaseException) -> bool:
     """Whether the host refused the user. A closed connection does not count as a refusal."""
     return isinstance(error, paramiko.AuthenticationException) and "EOF" not in str(error)
 
@@ -287,7 +287,7 @@ def offered_keys(host: Host, timeout_s: float = CONNECT_S) -> Iterator[OfferedKe
     for number in range(len(route.to(host).all)):
         hop = route.to(host).all[number]
         attempt = _Attempt(host, timeout_s)
-        key = _offered(attempt, hop)
+        key = _offered_key(attempt, hop)
         if revoked := hop.why_revoked(key):
             raise host_keys.refusal(attempt.where(hop), host, hop, KeyNotAccepted(key, revoked, None))
         others = (record for record in hop.records if record.key != key)
@@ -295,7 +295,7 @@ def offered_keys(host: Host, timeout_s: float = CONNECT_S) -> Iterator[OfferedKe
         yield OfferedKey(hop.known_as, key, tuple(hop.records), blocking, gateway=not hop.is_last)
 
 
-def _offered(attempt: _Attempt, last: Hop) -> paramiko.PKey:
+def _offered_key(attempt: _Attempt, last: Hop) -> paramiko.PKey:
     hop = last
     connection = last.connection
     try:

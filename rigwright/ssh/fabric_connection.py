@@ -35,7 +35,7 @@ class HostConnection(Connection):  # type: ignore[misc]  # Fabric has no types
         if self.is_connected:
             return
         try:
-            session = connect.verified(self.inventory_host, connect.CONNECT_S, lambda _abort: None)
+            session = connect.open_session(self.inventory_host, connect.CONNECT_S, lambda _abort: None)
         except RigwrightError as error:
             raise Exit(f"error {error}", error.exit_code) from error
         client = session.connection.client

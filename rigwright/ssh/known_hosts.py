@@ -70,16 +70,16 @@ class Record(Struct, frozen=True):
         return f"{root}ssh-keygen -R {shlex.quote(self.name)} -f {shlex.quote(str(self.path))}"
 
 
-def recorded(path: Path, name: str) -> Iterator[Record]:
+def records_of(path: Path, name: str) -> Iterator[Record]:
     """The keys in a file for a name (`HOST` or `[HOST]:PORT`), in file order, without lines with a @marker; none if the
     file cannot be read. Names in the file may be plain, hashed or patterns."""
     for line in _of(path, name):
-        key = _decoded(line.text, line.number) if not line.marker else None
+        key = _decode_key(line.text, line.number) if not line.marker else None
         if key is not None:
             yield Record(path, line.number, name, key)
 
 
-def revoked(path: Path, name: str, key: paramiko.PKey) -> str:
+def where_revoked(path: Path, name: str, key: paramiko.PKey) -> str:
     """`FILE:LINE` of a `@revoked` line of this key for a name; "" without one."""
     for line in _of(path, name):
         if line.marker == "@revoked" and _blob(line.text) == key.asbytes():
@@ -137,13 +137,13 @@ def _of(path: Path, name: str) -> list[_Line]:
         state = path.stat()
         if not stat.S_ISREG(state.st_mode):
             return []  # a device or a pipe may have no end
-        return list(_named(str(path), state.st_mtime_ns, state.st_size, state.st_ino, name.lower()))
+        return list(_lines_for(str(path), state.st_mtime_ns, state.st_size, state.st_ino, name.lower()))
     except OSError:
         return []
 
 
 @lru_cache(maxsize=1024)
-def _named(path: str, changed_ns: int, size: int, inode: int, name: str) -> tuple[_Line, ...]:
+def _lines_for(path: str, changed_ns: int, size: int, inode: int, name: str) -> tuple[_Line, ...]:
     """The lines of a file for a name in lower case, in file order; a login reads them several times."""
     named, others = _lines(path, changed_ns, size, inode)
     own = [line for line in others if _matches(name, line.text.split(" ", 1)[0])]
@@ -185,7 +185,7 @@ def _matches(name: str, field: str) -> bool:
 
 
 def _is_hash(name: str, word: str) -> bool:
-    salt, digest = _salted(word)
+    salt, digest = _salt_and_digest(word)
     return salt != b"" and hmac.digest(salt, name.encode(), "sha1") == digest
 
 
@@ -193,7 +193,7 @@ _SHA1_BYTES = 20
 
 
 @lru_cache(maxsize=1 << 16)
-def _salted(word: str) -> tuple[bytes, bytes]:
+def _salt_and_digest(word: str) -> tuple[bytes, bytes]:
     """The salt and the digest of a hashed name; b"" for another text."""
     try:
         _, kind, *parts = word.split("|")
@@ -225,7 +225,7 @@ def _blob(line: str) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _decoded(line: str, number: int) -> paramiko.PKey | None:
+def _decode_key(line: str, number: int) -> paramiko.PKey | None:
     try:
         entry = HostKeyEntry.from_line(line, number)
     except (paramiko.SSHException, InvalidHostKey, ValueError, IndexError):

@@ -58,11 +58,11 @@ class Hop(Struct, dict=True):
     @cached_property
     def records(self) -> list[known_hosts.Record]:
         """The recorded keys of this hop, in the order of precedence, at the time of the first use."""
-        return [record for file in self.files for record in known_hosts.recorded(file, self.known_as)]
+        return [record for file in self.files for record in known_hosts.records_of(file, self.known_as)]
 
     def why_revoked(self, key: paramiko.PKey) -> str:
         """The place that revokes a key for this hop; "" without one."""
-        lines = (known_hosts.revoked(file, self.known_as, key) for file in self.files)
+        lines = (known_hosts.where_revoked(file, self.known_as, key) for file in self.files)
         return next(filter(None, lines), "") or (known_hosts.revoked_by(self.revoked, key) if self.revoked else "")
 
     def precedes_own(self, record: known_hosts.Record) -> bool:
@@ -220,7 +220,7 @@ def _gateway(
     jumps = str(options.get("proxyjump") or "none")
     hop: Hop | None = None
     for text in jumps.split(",") if jumps.lower() != "none" else ():
-        place = endpoint.parsed(text.strip().removeprefix("ssh://"))
+        place = endpoint.parse(text.strip().removeprefix("ssh://"))
         if place is None:
             fix = f"ssh -G {above[-1]} shows it; correct it in ~/.ssh/config"
             raise InputError(f"{_SSH_CONFIG} for {above[-1]}", f"ProxyJump is {text[:80]!r}", endpoint.PLACE, fix)

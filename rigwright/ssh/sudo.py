@@ -70,13 +70,13 @@ def start_root_shell(
     if ready in out:
         return password
     if marker not in errors:
-        raise refused(host, errors, "that this user may use sudo")
+        raise refusal(host, errors, "that this user may use sudo")
     channel.sendall(plain)
     out, errors = channel_io.until(channel, ready, marker, deadline, host)
     if ready not in out:
         message = errors.replace(marker, b"")
         if b"sudoers" in message or b"not allowed" in message:
-            raise refused(host, message, "that this user may use sudo")
+            raise refusal(host, message, "that this user may use sudo")
         expected = f"the password of {_user(host)} on the host"
         raise NoRoot(host.name, "sudo refused the password", expected, other_password(host))
     return password
@@ -88,7 +88,7 @@ def other_password(host: Host) -> str:
     return f"correct it: {host.origin('ansible_become_password')}" if written else "run the same command again"
 
 
-def refused(host: Host, errors: bytes, expected: str) -> NoRoot:
+def refusal(host: Host, errors: bytes, expected: str) -> NoRoot:
     """The error for a user whom sudo does not allow to become root."""
     todo = f"as root on the host: usermod -a -G sudo {_user(host)}, or a line in /etc/sudoers.d"
     return NoRoot(host.name, f"sudo refused: {last_line(errors)}", expected, todo)

@@ -214,7 +214,7 @@ class Ssh(Transport):
         from rigwright.ssh import connect
 
         limit_s = connect.CONNECT_S if timeout_s is None else timeout_s
-        session = self._session = connect.verified(self.host, limit_s, self._opening, self._program)
+        session = self._session = connect.open_session(self.host, limit_s, self._opening, self._program)
         self.environment[LOGIN] = f"ssh {session.accepted_key}".strip()
         if old := ", ".join(session.legacy):
             self.warning = f"warning: the connection uses {old}, which ssh_legacy_algorithms allows"
@@ -267,7 +267,7 @@ class Ssh(Transport):
                 )
                 self._sudo_took_password = True
             answer, errors = channel_io.converse(channel, script, nonce, deadline, self.host)
-        if batch_script.finished(answer, nonce):
+        if batch_script.is_finished(answer, nonce):
             return answer
         if full := batch_script.without_room(answer, self.host.name):
             raise full
@@ -280,7 +280,7 @@ class Ssh(Transport):
             problem = "the connection ended in the middle of an answer"
             raise Unreachable(self.host.name, problem, "", "run the same command again")
         if not sudo.wants_password(errors, self.host) or not program:
-            raise sudo.refused(self.host, errors, f"that {session.user} may use sudo")
+            raise sudo.refusal(self.host, errors, f"that {session.user} may use sudo")
         return self._attempt(session, script, nonce, deadline, with_password=True)
 
 

@@ -25,7 +25,7 @@ from tests.cli.run_command import run_command
 from tests.cli.test_programs import process
 from tests.paths import ROOT
 
-VERIFIED = connect.verified
+VERIFIED = connect.open_session
 HOSTS = "gpu:\n  hosts:\n    one:\n      ansible_host: 127.0.0.1\n"
 PLAY = "- name: A play\n  hosts: all\n  tasks:\n"
 TASK = "    - name: A file\n      file.present: {path: /etc/x, content: x}\n"
@@ -40,7 +40,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         tried.append(host.name)
         raise AssertionError(f"{host.name} was connected to")
 
-    monkeypatch.setattr(connect, "verified", verified)
+    monkeypatch.setattr(connect, "open_session", verified)
     monkeypatch.delenv("RIGWRIGHT_INVENTORY", raising=False)
     return tried
 

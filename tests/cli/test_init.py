@@ -250,7 +250,7 @@ def _seen(gpus: Sequence[str] = (), loaded: str = "", unlisted: Mapping[str, str
 
 
 def _without_rig(folder: Path, seen: init.Hardware, options: InitOptions = BOX) -> YamlMapping:
-    files = init._described(options, folder, seen, Console(quiet=True), TODAY)
+    files = init._new_files(options, folder, seen, Console(quiet=True), TODAY)
     (path,) = files
     assert path == folder / "host_vars" / "box.yml"
     found = loads(files[path], str(path))
@@ -266,7 +266,7 @@ def test_a_card_newer_than_the_list_is_taken_from_the_driver_that_drives_it(tmp_
     assert found["slots"] == {"0000:02:00.0": "PCIE-1", "0000:08:00.0": "PCIE-2"}
     assert found["cuda"] == {"toolkit": "12.8"}
     assert "rig" not in found
-    text = init._described(BOX, tmp_path, _seen(loaded="570.211.01"), Console(quiet=True), TODAY)
+    text = init._new_files(BOX, tmp_path, _seen(loaded="570.211.01"), Console(quiet=True), TODAY)
     assert "NVIDIA's list here does not have 10de:3fff" in next(iter(text.values()))
 
 
@@ -283,10 +283,10 @@ def test_a_new_machine_replaces_the_example_of_its_name(gpus: list[str], tmp_pat
     shutil.copytree(ROOT / "inventory", tmp_path, dirs_exist_ok=True)
     options = InitOptions(host="servbadge", address="a@b", rig="" if gpus == V100 else "rig-3090")
     seen = structs.replace(_seen(gpus, unlisted={}), board=Board("GIGABYTE", "T180-G20-ZB3", "G20"))
-    files = init._described(options, tmp_path, seen, Console(quiet=True), TODAY)
+    files = init._new_files(options, tmp_path, seen, Console(quiet=True), TODAY)
     assert len(loads(files[path], "x")["slots"]) == len(gpus)
     assert "Written by" in files[path]
-    (unlisted,) = init._described(options, tmp_path, _seen(loaded="570.211.01"), Console(quiet=True), TODAY).values()
+    (unlisted,) = init._new_files(options, tmp_path, _seen(loaded="570.211.01"), Console(quiet=True), TODAY).values()
     assert "rig" not in loads(unlisted, "x")
 
 
@@ -295,7 +295,7 @@ def test_variables_that_the_owner_wrote_get_the_slots_and_stay(tmp_path: Path) -
     path.parent.mkdir()
     path.write_text("# mine\nrig: servbadge\ndriver: {branch: '535'}  # for P2P\n", encoding="utf-8")
     options = InitOptions(host="servbadge", address="a@b", rig="servbadge")
-    files = init._described(options, tmp_path, _seen(V100, unlisted={}), Console(quiet=True), TODAY)
+    files = init._new_files(options, tmp_path, _seen(V100, unlisted={}), Console(quiet=True), TODAY)
     assert files[path].startswith("# mine\nrig: servbadge\ndriver: {branch: '535'}  # for P2P\n")
     assert len(loads(files[path], "x")["slots"]) == 4
 
@@ -328,7 +328,7 @@ def test_a_machine_with_a_screen_gets_the_full_set(
     for unlisted in (UNLISTED, {}):
         seen = _seen(["rtx-3090"], loaded="580.95.05", unlisted=unlisted)
         seen = structs.replace(seen, graphical=graphical, screen_gpu=screen_gpu)
-        files = init._described(BOX, tmp_path, seen, Console(quiet=True), TODAY)
+        files = init._new_files(BOX, tmp_path, seen, Console(quiet=True), TODAY)
         found = loads(files[tmp_path / "host_vars" / "box.yml"], "box.yml")
         assert found["driver"].get("display") is drafted
 
@@ -336,7 +336,7 @@ def test_a_machine_with_a_screen_gets_the_full_set(
 def test_a_card_that_nothing_is_known_of_is_refused_with_what_to_type(tmp_path: Path) -> None:
     for seen in (_seen(), _seen(loaded="999.10")):
         with pytest.raises(HostError) as caught:
-            init._described(BOX, tmp_path, seen, Console(quiet=True), TODAY)
+            init._new_files(BOX, tmp_path, seen, Console(quiet=True), TODAY)
         assert "NVIDIA's list of driver 580.178.04 does not have 10de:3fff at 0000:02:00.0" in caught.value.found
         assert "scripts/devices --version" in caught.value.fix
         assert "init --host box --address a@b --driver BRANCH" in caught.value.fix
@@ -442,7 +442,7 @@ def test_a_rig_is_chosen_by_its_number_or_name(
 ) -> None:
     questions = _at_a_terminal(monkeypatch, answers)
     rigs = [catalogue.rig(key, "a test") for key in ("servbadge", "t181")]
-    chosen = init._chosen(rigs, Console(width=80))
+    chosen = init._ask_for_rig(rigs, Console(width=80))
     assert (chosen.key if chosen else None) == name
     assert questions[0].startswith("Which rig is it? 1 to 2, or its name")
     lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]

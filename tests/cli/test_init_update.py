@@ -26,12 +26,12 @@ def _gpus(**more: str) -> dict[str, catalogue.Model]:
 
 
 def test_nothing_changed() -> None:
-    found = init_update.compared(RIG, THREE, _gpus())
+    found = init_update.compare(RIG, THREE, _gpus())
     assert (found.lines, found.rig_fits, dict(found.slots)) == ((), True, THREE)
 
 
 def test_a_fourth_card_gets_a_position_of_its_own() -> None:
-    found = init_update.compared(RIG, THREE, _gpus(b43="rtx-3090"))
+    found = init_update.compare(RIG, THREE, _gpus(b43="rtx-3090"))
     assert found.lines == ("PCIE-4 0000:43:00.0: NVIDIA GeForce RTX 3090 is new",)
     assert dict(found.slots) == {**THREE, "0000:43:00.0": "PCIE-4"}
     assert (found.gpus["PCIE-4"], found.rig_fits) == ("rtx-3090", False)
@@ -39,7 +39,7 @@ def test_a_fourth_card_gets_a_position_of_its_own() -> None:
 
 def test_a_card_that_came_back_elsewhere_takes_its_old_position() -> None:
     gpus = {("0000:0a:00.0" if bus_id == "0000:09:00.0" else bus_id): card for bus_id, card in _gpus().items()}
-    found = init_update.compared(RIG, THREE, gpus)
+    found = init_update.compare(RIG, THREE, gpus)
     assert found.lines == (
         "PCIE-2 0000:0a:00.0: NVIDIA GeForce RTX 3090 is new",
         "PCIE-2 0000:09:00.0: no GPU there now",
@@ -48,7 +48,7 @@ def test_a_card_that_came_back_elsewhere_takes_its_old_position() -> None:
 
 
 def test_another_model_in_a_position_and_a_card_of_nvidias_list() -> None:
-    found = init_update.compared(RIG, THREE, _gpus(b42="rtx-4090", b43="10de:1b82"))
+    found = init_update.compare(RIG, THREE, _gpus(b42="rtx-4090", b43="10de:1b82"))
     assert found.lines == (
         "PCIE-3 0000:42:00.0: NVIDIA GeForce RTX 4090 is in the place of NVIDIA GeForce RTX 3090",
         "PCIE-4 0000:43:00.0: NVIDIA GeForce GTX 1070 Ti is new",
@@ -57,9 +57,9 @@ def test_another_model_in_a_position_and_a_card_of_nvidias_list() -> None:
 
 
 def test_a_host_without_slots_and_without_a_rig() -> None:
-    named = init_update.compared(RIG, {}, _gpus())
+    named = init_update.compare(RIG, {}, _gpus())
     assert (dict(named.slots), named.rig_fits) == (THREE, True)
-    assert dict(init_update.compared(None, {}, _gpus()).slots) == THREE
+    assert dict(init_update.compare(None, {}, _gpus()).slots) == THREE
 
 
 BLOCK = """\
@@ -143,7 +143,7 @@ def _changed(folder: Path, known: inventory.Inventory, gpus: Mapping[str, catalo
     host = known.hosts["frame"]
     described = of_host(host, known.rigs)
     slots = {str(bus_id): position for bus_id, position in (described.desired.slots or {}).items()}
-    found = init_update.compared(described.rig, slots, gpus)
+    found = init_update.compare(described.rig, slots, gpus)
     seen = init.Hardware(gpus, {}, "", 0, Board("ASUS", "", "X399"), "Threadripper")
     files = init._changed_files(folder, host, described, found, seen, 0)
     for path, text in files.items():
@@ -151,7 +151,7 @@ def _changed(folder: Path, known: inventory.Inventory, gpus: Mapping[str, catalo
         path.write_text(text, encoding="utf-8")
     again = of_host(inventory.read(folder).hosts["frame"], known.rigs)
     assert again.rig is not None
-    assert init_update.compared(again.rig, dict(found.slots), gpus).lines == ()
+    assert init_update.compare(again.rig, dict(found.slots), gpus).lines == ()
     return {str(path.relative_to(folder)): text for path, text in files.items()}
 
 
@@ -199,7 +199,7 @@ def test_a_moved_card_changes_only_the_slots(tmp_path: Path) -> None:
 def test_a_host_without_a_rig_gets_one_with_its_own_branch(tmp_path: Path) -> None:
     before = "# newer than the list\nslots: {'0000:08:00.0': PCIE-1}\ndriver: {branch: '570', flavour: open} # mine\n"
     known = _inventory(tmp_path, before)
-    assert init_update.compared(None, {"0000:08:00.0": "PCIE-1"}, {"0000:08:00.0": catalogue.model("t4")}).lines == (
+    assert init_update.compare(None, {"0000:08:00.0": "PCIE-1"}, {"0000:08:00.0": catalogue.model("t4")}).lines == (
         "no rig: the inventory names none for it",
     )
     files = _changed(tmp_path, known, {"0000:08:00.0": catalogue.model("10de:2d04")})

@@ -133,7 +133,7 @@ def test_too_many_failed_hosts_end_a_rollout(
     assert workers.told == [(document["run"], "no more")]
     text = capsys.readouterr().out
     assert "Stopped: 1 of 6 hosts failed (gpu02), more than --max-fail 0; not attempted: gpu[03:06]\n" in text
-    assert journal.stopped().pending == HOSTS[1:]
+    assert journal.last_stopped().pending == HOSTS[1:]
     gpus.broken = set()
     first = document["run"]
     code, document = run(gpus, "provision", resume=True, yes=True, host=None, inventory="", playbook="")

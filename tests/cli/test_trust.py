@@ -66,7 +66,7 @@ def test_a_key_that_trust_recorded_is_replaced(home: Path, port: int, capsys: py
     assert _trust(home, port) == 0
     out = capsys.readouterr().out
     assert f"Another key is on record for {name}: {known_hosts.fingerprint(OLD)}\n  {own}:1, since {TODAY}\n" in out
-    assert [record.key for record in known_hosts.recorded(own, name)] == [NEW]
+    assert [record.key for record in known_hosts.records_of(own, name)] == [NEW]
 
 
 @pytest.mark.parametrize(("status", "shown"), [("ok", True), ("unreachable", False)])
@@ -106,7 +106,7 @@ def test_the_advice_names_the_file_that_counts(home: Path, port: int, by_ssh: bo
     else:
         file = known_hosts.trust(name, OLD)
     with pytest.raises(Unreachable) as caught:
-        connect.verified(_host(port), 10, lambda _abort: None)
+        connect.open_session(_host(port), 10, lambda _abort: None)
     assert f"{file}:1" in caught.value.expected
     assert (f"ssh-keygen -R '{name}' -f {file}, then" in caught.value.fix) is by_ssh
     assert "invoke trust --host box" in caught.value.fix

@@ -53,5 +53,5 @@ class WorkersHere:
 def use(folder: Path, patch: pytest.MonkeyPatch) -> WorkersHere:
     """Gives the hosts of each command with `--executor` to a worker in this process."""
     made = WorkersHere(folder)
-    patch.setattr(dask_workers, "connected", lambda *_: contextlib.nullcontext(made))
+    patch.setattr(dask_workers, "connect", lambda *_: contextlib.nullcontext(made))
     return made

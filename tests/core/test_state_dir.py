@@ -40,7 +40,7 @@ def anna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Path, int]:
 
 def _rollout() -> Path:
     journal.begin(ROLLOUT)
-    assert journal.stopped() == ROLLOUT
+    assert journal.last_stopped() == ROLLOUT
     journal.leave(ROLLOUT.run)
     return journal.file()
 

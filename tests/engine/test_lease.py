@@ -37,7 +37,7 @@ def test_an_owner_without_end_is_refused_at_once(begin: str, owner: str) -> None
     hosts."""
     transport = FakeTransport(lambda _cmd: Result(75, (begin + owner).encode()))
     started = time.thread_time()
-    assert not run_owner.ended(begin + owner)
+    assert not run_owner.has_ended(begin + owner)
     with pytest.raises(HostError):
         lease.take(transport, "servbadge", "20261122-0900")
     assert len(lease.lost("servbadge", Result(77, b"", (begin + owner).encode())).found) < 100
@@ -97,7 +97,7 @@ def test_files_that_a_cut_left_half_written_are_removed(tmp_path: Path) -> None:
 )
 def test_a_run_without_changes_removes_the_lease_of_one_that_was_cut(tmp_path: Path, owner: str, stays: bool) -> None:
     host = Host(tmp_path)
-    started = run_owner._started(os.getpid())
+    started = run_owner._start_of_process(os.getpid())
     line = owner.format(machine=run_owner._machine(), pid=os.getpid(), started=started)
     host.lease.write_text(f"{line}\n11111111-first 15 600\n")
     (tmp_path / "etc" / ".rigwright.aB3xYz").mkdir(parents=True)

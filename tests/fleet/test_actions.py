@@ -137,19 +137,19 @@ def test_a_plan_names_another_machine_before_anything_is_changed(host: Hosts, mo
 def test_a_plan_with_changes_names_what_did_not_end(host: Hosts, remembered: str, says: str) -> None:
     run = host.machine.run()
     run.store.known[run_record.runs] = runs(*remembered.split(), by=run_owner.owner("b").rpartition(" ")[0] + " 1")
-    text = rollback.unended(run)
+    text = rollback.unfinished_note(run)
     assert says in text
     assert bool(says) == bool(text)
     back = Step("Record", "rollback.possible", lambda _facts: iter(()), {}, "rollback.yml:1")
     run.bound = replace(PLAY, steps=(back,))
-    assert rollback.unended(run) == ""
+    assert rollback.unfinished_note(run) == ""
 
 
 def test_a_try_that_may_be_at_work_is_not_called_cut(host: Hosts) -> None:
     for by in (run_owner.owner("b"), "b root@elsewhere-1.2 7 9", "?"):
         run = host.machine.run()
         run.store.known[run_record.runs] = runs("a", "b?", by=by)
-        text = rollback.unended(run)
+        text = rollback.unfinished_note(run)
         assert "run b tries driver: 580 on it" in text
         assert text.endswith("; if it was cut there: invoke rollback --host h --to b takes it back")
 

@@ -27,7 +27,7 @@ def test_without_dask_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(UsageError, match=r"pip install 'dask\[distributed\]") as found,
-        dask_workers.connected("tcp://x:8786", insecure=True),
+        dask_workers.connect("tcp://x:8786", insecure=True),
     ):
         pass
     assert "Dask is not installed" in found.value.found
@@ -40,7 +40,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         with (
             pytest.raises(Unreachable, match="no Dask scheduler answers"),
-            dask_workers.connected(address, insecure=True),
+            dask_workers.connect(address, insecure=True),
         ):
             pass
 

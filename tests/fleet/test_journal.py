@@ -44,35 +44,37 @@ def elsewhere(text: str) -> str:
 
 def test_what_is_written_is_read(file: Path) -> None:
     journal.begin(ROLLOUT)
-    assert journal.stopped() == ROLLOUT
-    journal.begun("r1", {"gpu01": "aa", "gpu02": "bb", "gpu03": "cc"})
-    assert journal.stopped().begun == ("gpu01", "gpu02", "gpu03")
-    journal.ended("r1", "gpu01", "aa", done=True)
-    journal.ended("r1", "gpu02", "bb", done=False)
-    found = journal.stopped()
+    assert journal.last_stopped() == ROLLOUT
+    journal.record_begin("r1", {"gpu01": "aa", "gpu02": "bb", "gpu03": "cc"})
+    assert journal.last_stopped().begun == ("gpu01", "gpu02", "gpu03")
+    journal.record_end("r1", "gpu01", "aa", done=True)
+    journal.record_end("r1", "gpu02", "bb", done=False)
+    found = journal.last_stopped()
     assert (found.done, found.begun, found.pending) == ({"gpu01": "aa"}, ("gpu03",), ("gpu02", "gpu03", "gpu04"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     journal.end("r1")
     with pytest.raises(UsageError, match="no rollout was stopped"):
-        journal.stopped()
+        journal.last_stopped()
 
 
 def test_the_newest_counts_and_no_limit_is_kept() -> None:
     journal.begin(replace(ROLLOUT, run="r0", host="all", max_fail=None))
-    assert journal.stopped().max_fail is None
+    assert journal.last_stopped().max_fail is None
     journal.leave("r1")
     journal.leave("r0")
     journal.begin(ROLLOUT)
-    assert journal.stopped().run == "r1"
+    assert journal.last_stopped().run == "r1"
 
 
 def test_what_a_killed_process_wrote_is_there() -> None:
-    text = "journal.begin(R); journal.begun('r1', {'gpu01': 'aa'}); journal.ended('r1', 'gpu01', 'aa', True);"
-    elsewhere(f"{text} journal.begun('r1', {{'gpu02': 'bb'}}); import os; os.kill(os.getpid(), 9)")
-    found = journal.stopped()
+    text = (
+        "journal.begin(R); journal.record_begin('r1', {'gpu01': 'aa'}); journal.record_end('r1', 'gpu01', 'aa', True);"
+    )
+    elsewhere(f"{text} journal.record_begin('r1', {{'gpu02': 'bb'}}); import os; os.kill(os.getpid(), 9)")
+    found = journal.last_stopped()
     assert (found.done, found.begun) == ({"gpu01": "aa"}, ("gpu02",))
     journal.resume(replace(found, runs=("r1", "r2")))
-    assert journal.stopped().runs == ("r1", "r2")
+    assert journal.last_stopped().runs == ("r1", "r2")
 
 
 def test_a_second_controller_is_refused_while_the_first_is_alive() -> None:
@@ -96,12 +98,12 @@ def test_a_controller_in_another_container_does_not_count(monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
         journal.begin(ROLLOUT)
-    journal.resume(journal.stopped())
+    journal.resume(journal.last_stopped())
 
 
 def test_a_rollout_that_ended_meanwhile_is_not_continued() -> None:
     journal.begin(ROLLOUT)
-    found = journal.stopped()
+    found = journal.last_stopped()
     journal.end("r1")
     with pytest.raises(UsageError, match="the rollout of run r1 has ended meanwhile"):
         journal.resume(found)
@@ -113,12 +115,12 @@ def test_a_moment_of_another_process_is_waited_for_and_then_named(file: Path, mo
     other.execute("BEGIN IMMEDIATE")
     timer = threading.Timer(0.3, other.rollback)
     timer.start()
-    journal.begun("r1", {"gpu01": "aa"})
+    journal.record_begin("r1", {"gpu01": "aa"})
     timer.join()
     other.execute("BEGIN IMMEDIATE")
     monkeypatch.setattr(sqlite, "BUSY_S", 0.2)
     with pytest.raises(UsageError, match=r"another process has held it for 0\.2 s"):
-        journal.begun("r1", {"gpu01": "aa"})
+        journal.record_begin("r1", {"gpu01": "aa"})
     other.close()
 
 
@@ -149,7 +151,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_way_out(file: Path, damage
     assert callable(damage)
     damage(file)
     with pytest.raises(UsageError) as caught:
-        journal.stopped()
+        journal.last_stopped()
     assert caught.value.where == str(file)
     assert found in caught.value.found
     if found == "is another program's database":
@@ -158,7 +160,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_way_out(file: Path, damage
     command = caught.value.fix.partition("mkdir")[1:]
     subprocess.run(["sh", "-c", "".join(command).partition(", then ")[0]], check=True, timeout=10)
     journal.begin(ROLLOUT)
-    assert journal.stopped() == ROLLOUT
+    assert journal.last_stopped() == ROLLOUT
     assert (file.parent / "aside" / file.name).exists()
 
 

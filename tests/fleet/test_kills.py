@@ -90,7 +90,7 @@ def test_the_scheduler_is_killed(site: Folders) -> None:
     assert code == 1
     assert {host["status"] for host in hosts.values()} <= {"changed", "ok", "failed", "not_attempted"}
     assert any("gave no answer" in (host["error"] or {}).get("found", "") for host in hosts.values())
-    assert set(journal.stopped().pending) >= {name for name, host in hosts.items() if host["status"] == "failed"}
+    assert set(journal.last_stopped().pending) >= {name for name, host in hosts.items() if host["status"] == "failed"}
     site.scheduler()
     site.worker()
     site.worker()
@@ -105,7 +105,7 @@ def test_the_controller_is_killed(site: Folders) -> None:
     site.until_made(3)
     controller.kill()
     controller.wait(10)
-    stopped = journal.stopped()
+    stopped = journal.last_stopped()
     assert stopped.pending
     assert stopped.begun
     code, hosts = site.end_of(site.provision("--resume"))

@@ -26,7 +26,7 @@ from rigwright.engine.report import (
 )
 from rigwright.features.fleet_run.result import CommandResult
 from rigwright.fleet import actions
-from rigwright.fleet.host_runs import _stopped, run_action
+from rigwright.fleet.host_runs import _report_of_stopped, run_action
 from rigwright.inventory.model import Host
 from tests import reports
 from tests.host_runs import host_run
@@ -103,7 +103,7 @@ def test_a_host_that_fails_and_still_answers_is_described(
         yield PENDING
         raise error
 
-    report = run_action(run(), lambda each: actions.described(each, stages()))
+    report = run_action(run(), lambda each: actions.with_description(each, stages()))
     assert report.error is error
     assert (report.get(MachineResult) is not None) == is_described
 
@@ -118,7 +118,7 @@ def test_the_error_of_the_action_counts_and_not_that_of_the_description(monkeypa
         raise HostError("h", "no room")
         yield
 
-    report = run_action(run(), lambda each: actions.described(each, stages()))
+    report = run_action(run(), lambda each: actions.with_description(each, stages()))
     assert "no room" in str(report.error)
     assert (report.status, report.get(MachineResult)) == ("failed", None)
 
@@ -151,6 +151,6 @@ OTHER = PlannedStep(replace(STEP, name="Other"), "pending")
     ids=["all complete", "one left", "an error", "a failed step"],
 )
 def test_how_far_it_came(applied: ApplyResult, found: str) -> None:
-    report = _stopped(run(), reports.report(HOST, applied))
+    report = _report_of_stopped(run(), reports.report(HOST, applied))
     assert str(report.error or "").find(found) >= 0
     assert (report.error is None) == (not found)

@@ -299,7 +299,7 @@ def test_a_new_rollout_of_the_same_hosts_takes_the_place_of_the_old(
     provision(gpus, capsys, serial="2", host="gpu01,gpu02")
     gpus.broken = set()
     assert provision(gpus, capsys, serial="1")[0] == 0
-    assert journal.stopped().host == "gpu01,gpu02"
+    assert journal.last_stopped().host == "gpu01,gpu02"
     assert provision(gpus, capsys, serial="1", host="gpu01,gpu02")[0] == 0
     assert "no rollout was stopped" in provision(gpus, capsys, resume=True)[1]
 
@@ -377,7 +377,7 @@ def test_a_journal_that_is_held_for_a_while_is_a_warning_and_is_written_later(
     assert code == 1
     assert text.count("another process has held it for 0.1 s; --resume would plan hosts again that are done") == 1
     assert made["rollout"]["left"] == ["gpu20"]
-    assert journal.stopped().pending == ("gpu20",)
+    assert journal.last_stopped().pending == ("gpu20",)
 
 
 def test_a_journal_that_is_damaged_under_way_stops_no_host(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
@@ -395,7 +395,7 @@ def test_half_of_the_hosts_are_away(gpus: Fleet, capsys: pytest.CaptureFixture[s
     assert sorted(gpus.made) == list(HOSTS[1::2])
     assert {host["status"] for name, host in made["hosts"].items() if name in gpus.away} == {"unreachable"}
     assert "Rollout: 10 of 20 hosts failed" in text
-    assert journal.stopped().pending == HOSTS[::2]
+    assert journal.last_stopped().pending == HOSTS[::2]
     gpus.away, gpus.connected = set(), []
     assert provision(gpus, capsys, **RESUME)[0] == 0
     assert sorted(gpus.made) == list(HOSTS)

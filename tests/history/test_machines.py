@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.history import History
-from rigwright.history.machines import CHECK, Match, Place, RecordedMachine, RecordedMachines, shared
+from rigwright.history.machines import CHECK, Match, Place, RecordedMachine, RecordedMachines, names_sharing
 from tests.history.test_history import NOON, run_of
 
 OLD = MachineIdentity.read("4c4c4544-0042-3510-8052-b4c04f564732", "MH19S00123", "0f3b5c6d7e8f90a1b2c3d4e5f6a7b8c9")
@@ -122,7 +122,7 @@ def test_two_machines_change_their_names_in_one_run(history: History) -> None:
 
 def test_one_identity_of_two_hosts_merges_neither(history: History) -> None:
     history.record(seen(0, gpu1=gpu(OLD, "one")))
-    assert shared({"gpu1": OLD, "gpu2": OLD, "gpu3": NEW, "gpu4": MachineIdentity()}) == {
+    assert names_sharing({"gpu1": OLD, "gpu2": OLD, "gpu3": NEW, "gpu4": MachineIdentity()}) == {
         "gpu1": ("gpu2",),
         "gpu2": ("gpu1",),
     }
@@ -190,7 +190,7 @@ def test_a_thousand_machines_are_not_compared_with_each_other(monkeypatch: pytes
         return real(self, other)
 
     monkeypatch.setattr(MachineIdentity, "compared", counted)
-    assert shared(identities) == {}
+    assert names_sharing(identities) == {}
     for name, identity in identities.items():
         machine = recorded.match(name, name, identity, False).machine
         assert machine is not None

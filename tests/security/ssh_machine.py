@@ -144,7 +144,7 @@ class Agent:
 
 def login(host: Host) -> Any:
     """Opens and closes a session as a run does; returns it."""
-    session = connect.verified(host, 20, lambda _abort: None, lambda _user: "sudo -n sh")
+    session = connect.open_session(host, 20, lambda _abort: None, lambda _user: "sudo -n sh")
     session.close()
     return session
 

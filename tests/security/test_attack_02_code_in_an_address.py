@@ -120,7 +120,7 @@ def test_an_ini_inventory(mark: Path, line: str) -> None:
     "text", [*(f"{value}" for value in HOSTILE[:-4]), "a@b@-c", "-a@b", "a\\@b", "b:0", "b:65536", "b:٢٢", "@b", "a@"]
 )
 def test_the_option_address(mark: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert endpoint.parsed(text) is None
+    assert endpoint.parse(text) is None
     assert run_command("init", host="box", address=text, inventory=str(mark.parent / "inventory")) == 1
     assert "is no address" in capsys.readouterr().err
     assert not mark.exists()
@@ -193,8 +193,8 @@ def test_what_people_use() -> None:
     for check, values in ACCEPTED.items():
         for value in values:
             assert str(check(value, "x", "y")) == str(value)
-    assert endpoint.parsed("ada@example.org@10.0.0.1:22") == endpoint.Endpoint("10.0.0.1", "ada@example.org", 22)
-    assert endpoint.parsed("[::1]:2222") == endpoint.Endpoint("::1", "", 2222)
+    assert endpoint.parse("ada@example.org@10.0.0.1:22") == endpoint.Endpoint("10.0.0.1", "ada@example.org", 22)
+    assert endpoint.parse("[::1]:2222") == endpoint.Endpoint("::1", "", 2222)
 
 
 def test_gateways_and_options_of_openssh(home: Path) -> None:

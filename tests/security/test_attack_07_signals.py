@@ -162,7 +162,7 @@ def test_a_second_one_does_not_wait_for_a_worker(
             answer.set_result('{"failed": "it was interrupted"}')
 
     workers = Slow(tmp_path / "worker")
-    monkeypatch.setattr(dask_workers, "connected", lambda *_: contextlib.nullcontext(workers))
+    monkeypatch.setattr(dask_workers, "connect", lambda *_: contextlib.nullcontext(workers))
     words = {"inventory": fleet.inventory, "playbook": fleet.playbook, "executor": workers_here.ADDRESS, "slice": "1"}
     code = run_command("provision", host="all", yes=True, json=str(tmp_path / "out.json"), **words)
     hosts = json.loads((tmp_path / "out.json").read_text())["hosts"]

@@ -88,5 +88,5 @@ def test_a_modern_server_is_not_asked_for_what_is_allowed(home: Path) -> None:
 )
 def test_a_name_that_is_none(value: Any, found: str) -> None:
     with pytest.raises(InputError) as caught:
-        algorithms.allowed(Host("box", (), {"ssh_legacy_algorithms": value}, "hosts.yml:3"))
+        algorithms.allowed_for(Host("box", (), {"ssh_legacy_algorithms": value}, "hosts.yml:3"))
     assert (caught.value.where, found in caught.value.found) == ("hosts.yml:3", True), caught.value

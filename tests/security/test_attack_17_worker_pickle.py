@@ -171,7 +171,7 @@ def test_tls_without_certificates_says_what_is_missing(given: tuple[str, ...], f
     with (
         dask.config.set(settings),
         pytest.raises(UsageError) as caught,
-        dask_workers.connected("tls://127.0.0.1:1"),
+        dask_workers.connect("tls://127.0.0.1:1"),
     ):
         pass
     assert found in caught.value.found
@@ -237,7 +237,7 @@ def test_tls_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         until = time.monotonic() + 60
         while True:
             try:
-                with dask_workers.connected(address) as workers:
+                with dask_workers.connect(address) as workers:
                     assert workers.submit(dask_workers.sources).result(timeout=60) == dask_workers.sources()
                     refused = workers.submit(bomb, str(exploded))
                     with pytest.raises(Exception, match="only able to deserialize"):
@@ -259,6 +259,6 @@ def test_tls_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             with (
                 dask.config.set(settings),
                 pytest.raises(errors.Unreachable, match="no Dask scheduler answers"),
-                dask_workers.connected(address),
+                dask_workers.connect(address),
             ):
                 pass

@@ -32,7 +32,7 @@ def test_a_long_packet_ends_the_connection(home: Path) -> None:  # noqa: ARG001
         threading.Thread(target=serve, daemon=True).start()
         host = Host("h", (), {"ansible_host": "127.0.0.1", "ansible_port": listening.getsockname()[1]})
         with pytest.raises(Unreachable, match="a packet of more than 1024 KiB"):
-            connect.verified(host, 20, lambda _abort: None)
+            connect.open_session(host, 20, lambda _abort: None)
         own = [
             thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and thread not in others
         ]

@@ -37,7 +37,7 @@ def sh(text: str) -> bytes:
 
 def results(script: str, count: int) -> list[Result]:
     answer = sh(script)
-    assert batch_script.finished(answer, NONCE)
+    assert batch_script.is_finished(answer, NONCE)
     return batch_script.results(answer, NONCE, count)
 
 

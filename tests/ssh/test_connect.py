@@ -38,7 +38,7 @@ def unused() -> Iterator[int]:
 def _refused(**variables: Any) -> Unreachable:
     host = Host("box", (), {"ansible_host": "127.0.0.1", "ansible_user": "ada", **variables}, "hosts.yml:3")
     with pytest.raises(Unreachable) as caught:
-        connect.verified(host, 10, lambda _abort: None)
+        connect.open_session(host, 10, lambda _abort: None)
     return caught.value
 
 

@@ -26,7 +26,7 @@ def line(names: str, key: paramiko.PKey) -> str:
 
 
 def _keys(file: Path, name: str) -> list[paramiko.PKey]:
-    return [record.key for record in known_hosts.recorded(file, name)]
+    return [record.key for record in known_hosts.records_of(file, name)]
 
 
 @pytest.fixture
@@ -74,10 +74,10 @@ def test_a_name_has_the_keys_of_its_own_lines(file: Path, name: str, keys: list[
 
 def test_the_first_key_of_a_kind_counts(file: Path) -> None:
     known = HostKeys()
-    known_hosts.learn(known, known_hosts.recorded(file, "plain"), "plain")
+    known_hosts.learn(known, known_hosts.records_of(file, "plain"), "plain")
     assert known.check("plain", KEYS[0])
     assert not known.check("plain", KEYS[1])
-    known_hosts.learn(known, known_hosts.recorded(file, "hidden"), "hidden")
+    known_hosts.learn(known, known_hosts.records_of(file, "hidden"), "hidden")
     assert known.check("hidden", KEYS[1])
 
 
@@ -89,18 +89,18 @@ def test_it_reads_as_paramiko_does(file: Path) -> None:
     theirs.load(str(file))
     for name in ("plain", "10.0.0.1", "hidden", "[plain]:2222", "other"):
         ours = HostKeys()
-        known_hosts.learn(ours, known_hosts.recorded(file, name), name)
+        known_hosts.learn(ours, known_hosts.records_of(file, name), name)
         assert dict(ours.lookup(name) or {}) == dict(theirs.lookup(name) or {}), name
 
 
 def test_a_file_that_changed_is_read_again(file: Path) -> None:
-    assert not list(known_hosts.recorded(file, "later"))
+    assert not list(known_hosts.records_of(file, "later"))
     with file.open("a") as more:
         more.write(line("later", KEYS[0]))
     assert _keys(file, "later") == KEYS[:1]
     file.unlink()
-    assert not list(known_hosts.recorded(file, "later"))
-    assert not list(known_hosts.recorded(file.parent, "a folder is no file"))
+    assert not list(known_hosts.records_of(file, "later"))
+    assert not list(known_hosts.records_of(file.parent, "a folder is no file"))
 
 
 def test_many_hosts_and_a_long_file(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_many_hosts_and_a_long_file(tmp_path: Path) -> None:
 
 
 def test_the_line_and_the_date_of_a_key(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (record,) = known_hosts.recorded(file, "[plain]:2222")
+    (record,) = known_hosts.records_of(file, "[plain]:2222")
     os.utime(file, (1_790_000_000, 1_790_000_000))
     day = datetime.date.fromtimestamp(1_790_000_000)
     assert (record.where, record.since) == (f"{file}:6", f"in a file that last changed on {day}")
@@ -124,7 +124,7 @@ def test_the_line_and_the_date_of_a_key(file: Path, monkeypatch: pytest.MonkeyPa
         written = known_hosts.trust("[10.0.0.7]:2222", key)
     assert written == tmp_path / ".config" / "rigwright" / "known_hosts"
     assert os.stat(written.parent).st_mode & 0o777 == 0o700
-    (record,) = known_hosts.recorded(written, "[10.0.0.7]:2222")
+    (record,) = known_hosts.records_of(written, "[10.0.0.7]:2222")
     assert (record.key, record.since) == (KEYS[1], f"since {datetime.date.today()}")
 
 

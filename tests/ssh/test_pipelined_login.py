@@ -130,7 +130,7 @@ def listening(
 def test_a_server_that_hangs_up_on_what_is_ahead_of_it_is_asked_step_by_step(tmp_path: Path) -> None:
     """The server's first channel is not 0, so the early request to run the program names a wrong channel."""
     with listening(tmp_path, RIGHT, 3, 0) as (host, served):
-        session = connect.verified(host, 20, lambda _: None, lambda user: f"sh -c {user}")
+        session = connect.open_session(host, 20, lambda _: None, lambda user: f"sh -c {user}")
         try:
             with session.channel(time.monotonic() + 20, "sh -c u"):
                 assert served[-1].heard.wait(20)
@@ -142,7 +142,7 @@ def test_a_server_that_hangs_up_on_what_is_ahead_of_it_is_asked_step_by_step(tmp
 def test_a_known_rsa_host_key_is_verified_with_sha2(tmp_path: Path) -> None:
     """known_hosts gives the key type as ssh-rsa; its signatures are rsa-sha2-512."""
     with listening(tmp_path, RIGHT, 0, host_key=paramiko.RSAKey.generate(2048)) as (host, _):
-        session = connect.verified(host, 20, lambda _: None, lambda _: "")
+        session = connect.open_session(host, 20, lambda _: None, lambda _: "")
         assert session.connection.client.get_transport().host_key_type == "rsa-sha2-512"
         session.close()
 
@@ -152,7 +152,7 @@ def test_a_server_without_a_common_algorithm(tmp_path: Path) -> None:
         listening(tmp_path, RIGHT, 0, kex=("diffie-hellman-group1-sha1",)) as (host, _),
         pytest.raises(Unreachable, match="no algorithm in common") as caught,
     ):
-        connect.verified(host, 20, lambda _: None, lambda _: "")
+        connect.open_session(host, 20, lambda _: None, lambda _: "")
     assert (caught.value.expected, caught.value.fix) == (
         "OpenSSH 7.3 or newer on the host",
         "update its ssh server; ssh_legacy_algorithms in the inventory allows an old algorithm by name",
@@ -161,7 +161,7 @@ def test_a_server_without_a_common_algorithm(tmp_path: Path) -> None:
 
 def test_a_key_that_is_refused_is_not_tried_again(tmp_path: Path) -> None:
     with listening(tmp_path, WRONG, 0, 0) as (host, served), pytest.raises(Unreachable, match="was refused"):
-        connect.verified(host, 20, lambda _: None, lambda _: "")
+        connect.open_session(host, 20, lambda _: None, lambda _: "")
     assert sum(bool(sshd.tried) for sshd in served) == 1
 
 
@@ -174,7 +174,7 @@ def test_a_login_that_is_ended_from_here_is_not_tried_again(tmp_path: Path) -> N
         try:
             threading.Thread(target=lambda: (Sshd.asked_for_a_key.wait(20), aborts[0]()), daemon=True).start()
             with pytest.raises(Unreachable):
-                connect.verified(host, 20, aborts.append, lambda _: "sh")
+                connect.open_session(host, 20, aborts.append, lambda _: "sh")
         finally:
             Sshd.patience.set()
     assert (len(aborts), sum(bool(sshd.tried) for sshd in served)) == (1, 1)

@@ -43,7 +43,7 @@ def test_the_message_without_an_answer() -> None:
 
 def test_the_password_is_of_the_user_of_the_inventory() -> None:
     """The error names the user and, when the inventory has the password, its place."""
-    assert "usermod -a -G sudo ada," in sudo.refused(_ada(), b"no\n", "x").fix
+    assert "usermod -a -G sudo ada," in sudo.refusal(_ada(), b"no\n", "x").fix
     with pytest.raises(HostError) as caught:
         _typed(_ada(ansible_become_password=Secret("no")))
     assert (caught.value.expected, caught.value.fix) == ("the password of ada on the host", "correct it: hosts.yml:9")

@@ -49,7 +49,7 @@ def _fallback(node: grub.Node, words: str, run_id: str, modules: tuple[str, ...]
     if modules:
         listed = [word.partition("=")[2] for word in words.split() if word.startswith("module_blacklist=")][-1:]
         kept.append(f"module_blacklist={','.join((*listed, *modules))}")
-    line = " ".join(map(_quoted, (*kept, f"rigwright.fallback={run_id}")))
+    line = " ".join(map(_in_quotes, (*kept, f"rigwright.fallback={run_id}")))
     body: list[str] = []
     for text in _body(node):
         if _loads(text, "linux"):
@@ -63,7 +63,7 @@ def _fallback(node: grub.Node, words: str, run_id: str, modules: tuple[str, ...]
     return _entry(node, grub.FALLBACK, f"rigwright: what ran before run {run_id}", body)
 
 
-def _quoted(word: str) -> str:
+def _in_quotes(word: str) -> str:
     if "'" in word:
         problem = f"the kernel parameter {word[:80]} cannot be written for GRUB"
         raise HostError("boot entries", problem, "a parameter without quotes", "remove the quotes from its value")

@@ -76,7 +76,7 @@ def forget(host: Host) -> None:
 def connect(run: HostRun) -> None:
     """Connects to the host; waits for a host that a run has rebooted, and notes what it sees. Raises Unreachable,
     HostError, Interrupted."""
-    recorded = _recorded(run.host)
+    recorded = _read_record(run.host)
     if recorded is None:
         run.transport.connect()
         return
@@ -130,7 +130,7 @@ def _why_away(run: HostRun, recorded: _Record) -> _Away | None:
     return None
 
 
-def _recorded(host: Host) -> _Record | None:
+def _read_record(host: Host) -> _Record | None:
     """The record of the host; None if it has none that counts."""
     try:
         row = json.loads(_path(host).read_text(encoding="utf-8"))

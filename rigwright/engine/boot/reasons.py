@@ -26,7 +26,7 @@ def unfinished(before: Words, then: Words) -> str:
     """systemd still starts units, and had started all of them before."""
     if then.get("state") != ("starting",) or before.get("state") == ("starting",):
         return ""
-    return f"systemd did not finish its start{_listed(': it waits for ', then.get('job', ()))}"
+    return f"systemd did not finish its start{_list_with(': it waits for ', then.get('job', ()))}"
 
 
 def failed_units(before: Words, then: Words) -> str:
@@ -41,10 +41,10 @@ def addresses(before: Words, then: Words) -> str:
     if not has and before and not had:
         return ""
     if not has:
-        return f"it had no network: no interface had an address{_listed(', before: ', _pairs(had))}"
+        return f"it had no network: no interface had an address{_list_with(', before: ', _pairs(had))}"
     elsewhere = {address for _, address in has}
     lost = [pair for pair in had - has if pair[1] not in elsewhere and not _of_family(has, *pair)]
-    return f"the address {_listed('', _pairs(lost))} was missing" if lost else ""
+    return f"the address {_list_with('', _pairs(lost))} was missing" if lost else ""
 
 
 def moved_addresses(before: Words, then: Words) -> str:
@@ -53,7 +53,7 @@ def moved_addresses(before: Words, then: Words) -> str:
     old = [pair for pair in had - has if _of_family(has, *pair)]
     new = [pair for pair in has - had if _of_family(had, *pair)]
     return (
-        f"it had other addresses: {_listed('', _pairs(new))} (before: {_listed('', _pairs(old))})"
+        f"it had other addresses: {_list_with('', _pairs(new))} (before: {_list_with('', _pairs(old))})"
         if old and new
         else ""
     )
@@ -86,7 +86,7 @@ def ssh_server(before: Words, then: Words) -> str:
     """No ssh server runs, and one did before, or nothing is known of before."""
     if then.get("ssh") or (before and not before.get("ssh")):
         return ""
-    return f"no ssh server ran{_listed(' (', then.get('sshd', ()), ')')}"
+    return f"no ssh server ran{_list_with(' (', then.get('sshd', ()), ')')}"
 
 
 def full_disk(before: Words, then: Words) -> str:
@@ -97,7 +97,7 @@ def full_disk(before: Words, then: Words) -> str:
 
 def refused_login(_before: Words, then: Words) -> str:
     """What sshd wrote of logins that it refused."""
-    return _listed("sshd said: ", tuple(dict.fromkeys(then.get("login", ()))))
+    return _list_with("sshd said: ", tuple(dict.fromkeys(then.get("login", ()))))
 
 
 def no_logins(_before: Words, then: Words) -> str:
@@ -108,7 +108,7 @@ def no_logins(_before: Words, then: Words) -> str:
 def packet_filter(before: Words, then: Words) -> str:
     """A unit that loads rules of a packet filter was started, and had not been before."""
     new = [unit for unit in then.get("filter", ()) if before and unit not in before.get("filter", ())]
-    return _listed("a packet filter was started that did not run before: ", new)
+    return _list_with("a packet filter was started that did not run before: ", new)
 
 
 Rule = Callable[[Words, Words], str]
@@ -122,7 +122,7 @@ def worse(before: Words, then: Words) -> tuple[str, ...]:
     """What is worse in a boot than before it, so that the boot is not healthy; () for nothing. `before` is {} where
     nothing is known."""
     if then.get("shell") or then.get("state") == ("maintenance",):
-        return (f"it ended in an emergency shell{_listed('; failed: ', then.get('failed', ()))}",)
+        return (f"it ended in an emergency shell{_list_with('; failed: ', then.get('failed', ()))}",)
     return tuple(text for rule in _UNHEALTHY if (text := rule(before, then)))
 
 
@@ -134,7 +134,7 @@ def obstacles_to_login(before: Words, then: Words) -> tuple[str, ...]:
 _SSH = ("ssh.service", "sshd.service")
 
 
-def _listed(intro: str, texts: Sequence[str], end: str = "") -> str:
+def _list_with(intro: str, texts: Sequence[str], end: str = "") -> str:
     """Texts after an introduction; "" without any."""
     more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
     return f"{intro}{', '.join(texts[:4])}{more}{end}" if texts else ""

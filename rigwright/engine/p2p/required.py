@@ -78,7 +78,7 @@ def reasons(run: HostRun) -> tuple[str, ...]:
     """The changes after which the test is required on a host, the first one first; () if it is not required. Reads
     FACTS that are not known."""
     run.read_unknown(FACTS)
-    record = _known(run, p2p_record.record)
+    record = _known_value(run, p2p_record.record)
     if gpu_count(run) == 0:
         return ()
     if not isinstance(record, Record):
@@ -91,8 +91,8 @@ def reasons(run: HostRun) -> tuple[str, ...]:
 def gpu_count(run: HostRun) -> int | None:
     """The number of the host's GPUs as read with FACTS: on the PCI bus, or more where the driver has more; None when it
     is not known."""
-    gpus = _known(run, pci.gpus)
-    return None if gpus is None else max(len(gpus), len(_known(run, gpu.gpus) or ()))
+    gpus = _known_value(run, pci.gpus)
+    return None if gpus is None else max(len(gpus), len(_known_value(run, gpu.gpus) or ()))
 
 
 def _required_tests(run: HostRun, record: Record) -> list[RequiredTest]:
@@ -104,12 +104,12 @@ def _required_tests(run: HostRun, record: Record) -> list[RequiredTest]:
 def _differences(run: HostRun, passed: Passed) -> list[str]:
     """What differs from the machine of the last passed test. GPUs that are missing now are left to other checks."""
     texts = []
-    loaded, firmware = _known(run, driver.loaded_version), _known(run, system.firmware)
+    loaded, firmware = _known_value(run, driver.loaded_version), _known_value(run, system.firmware)
     if passed.driver and loaded and loaded != passed.driver:
         texts.append(f"driver {loaded} in place of {passed.driver}")
     if firmware is not None and passed.firmware not in ("", _version(firmware)):
         texts.append(f"firmware {_version(firmware)} in place of {passed.firmware}")
-    now = {f"{card.bus_id} {card.uuid}" for card in _known(run, gpu.gpus) or () if card.uuid and not card.lost}
+    now = {f"{card.bus_id} {card.uuid}" for card in _known_value(run, gpu.gpus) or () if card.uuid and not card.lost}
     then = {place.partition(" ")[2]: place.partition(" ")[0] for place in passed.gpus}
     for place in sorted(now.difference(passed.gpus)):
         at, _, uuid = place.partition(" ")
@@ -124,7 +124,7 @@ def findings(run: HostRun, cause: str = "") -> tuple[Finding, ...]:
         return ()
     from rigwright.checks import p2p
 
-    record = _known(run, p2p_record.record)
+    record = _known_value(run, p2p_record.record)
     since = ""
     if isinstance(record, Record) and (tests := _required_tests(run, record)):
         since = f" since {_minute(tests[0].since)} by run {tests[0].run}"
@@ -149,11 +149,11 @@ def settle(run: HostRun, judged: Sequence[Finding]) -> str:
     """
     from rigwright.facts.nccl import p2p_test as nccl
 
-    document = _known(run, nccl.tested)
-    record = _known(run, p2p_record.record)
-    if document is None or document.quick or document.outcome == "could not run" or not _passed(judged):
+    document = _known_value(run, nccl.tested)
+    record = _known_value(run, p2p_record.record)
+    if document is None or document.quick or document.outcome == "could not run" or not _has_passed(judged):
         return ""
-    firmware = _known(run, system.firmware)
+    firmware = _known_value(run, system.firmware)
     gpus = [f"{bus_id(card.bus_id)} {card.uuid}" for card in document.gpus if card.bus_id and card.uuid]
     version = _version(firmware) if firmware else ""
     driver_version = document.versions.driver or ""
@@ -166,13 +166,13 @@ def settle(run: HostRun, judged: Sequence[Finding]) -> str:
     )
 
 
-def _passed(judged: Sequence[Finding]) -> bool:
+def _has_passed(judged: Sequence[Finding]) -> bool:
     """Whether at least one check of the test passed, and none failed or is unknown."""
     verdicts = {finding.verdict for finding in judged if (check := declared(finding.check)) and check.active}
     return "pass" in verdicts and verdicts.isdisjoint(FAILS)
 
 
-def _known(run: HostRun, fact: Fact[Any]) -> Any:
+def _known_value(run: HostRun, fact: Fact[Any]) -> Any:
     """The value of a fact that was read; None when the host could not answer."""
     value = run.store.known.get(fact)
     return None if isinstance(value, (Unavailable, Unreadable)) else value

@@ -30,7 +30,7 @@ def read_runs(run: HostRun) -> Iterator[HostResult]:
     Raises HostError when they cannot be read, and while another process tries a change.
     """
     tried = past_runs.cut_try(run.value(run_record.runs))
-    if tried is not None and not run_owner.ended(tried.tried_by):
+    if tried is not None and not run_owner.has_ended(tried.tried_by):
         fix = f"wait for it; if it was cut there: invoke rollback --host {run.host.name} --to {tried.run}"
         raise HostError(run.host.name, rollback.at_work(tried), "one try at a time", fix)
     yield from ()
@@ -65,7 +65,7 @@ def measure(
         run.tell(ActivityStarted(run.host.name, "checking"))
         measured = measurement.with_findings(measured, _findings(run))
     else:
-        if text := rollback.unended(run):
+        if text := rollback.unfinished_note(run):
             run.tell(Note(run.host.name, text))
         yield actions.known_facts(run, (system.simulated, *CONDITIONS))
     yield Attempt(change, note, before=measured, before_run=run.options.run_id)
