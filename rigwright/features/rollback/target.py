@@ -92,7 +92,9 @@ def _require_usable(runs: Sequence[Run], chosen: Run, since: Sequence[Run]) -> N
     later = next((run.run for run in _usable(runs) if run.number > chosen.number), "")
     instead = f"--to {later}, a later run; or " if later else ""
     if strangers := [run.run for run in since if run.sound and not run.here]:
-        problem = f"{_runs_text(strangers)} {'was' if len(strangers) == 1 else 'were'} recorded under another machine-id"
+        problem = (
+            f"{_runs_text(strangers)} {'was' if len(strangers) == 1 else 'were'} recorded under another machine-id"
+        )
         fix = f"{instead}if the disk was copied, or its machine-id made anew: invoke rollback --host NAME --adopt"
         raise HostError(_WHERE, problem, "records of this installation of the system", fix)
     if broken := [run for run in since if not run.sound]:
@@ -132,7 +134,9 @@ def _runs_text(names: Sequence[str]) -> str:
 def _run_named(runs: Sequence[Run], to: str) -> Run:
     matching = [run for run in runs if run.run == to] or [run for run in runs if run.run.startswith(to)]
     if len(matching) != 1:
-        problem = f"{to} is the beginning of {len(matching)} runs" if matching else f"the host has no record of run {to}"
+        problem = (
+            f"{to} is the beginning of {len(matching)} runs" if matching else f"the host has no record of run {to}"
+        )
         expected = f"one of {', '.join(run.run for run in runs[-6:])}"
         raise HostError("--to", problem, expected, f"{_LIST}; it keeps the last {KEPT_RUNS}")
     return matching[0]
