@@ -230,7 +230,7 @@ def test_a_file_of_ssh_that_has_no_end(kind: str, tmp_path: Path) -> None:
     program = (
         "import resource, sys; from pathlib import Path; from rigwright.ssh import identities, known_hosts\n"
         "file = Path(sys.argv[1]); resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
-        "print(identities.public_key(file), list(known_hosts.recorded(file, 'host')))"
+        "print(identities.public_key(file), list(known_hosts.records_of(file, 'host')))"
     )
     argv = [sys.executable, "-c", program, str(file)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=BOUND_S, check=False)
