@@ -32,7 +32,9 @@ def examine(run: HostRun) -> Iterator[FactsResult]:
         as_left = sum(file.ours and file.now.kind != "absent" for file in files)
         standing = (as_left, sum(not file.ours for file in files))
         if not as_left and standing[1]:
-            problem = f"{count(len(files), 'file')} of {strange[0].run} and later runs: each was changed or removed since"
+            problem = (
+                f"{count(len(files), 'file')} of {strange[0].run} and later runs: each was changed or removed since"
+            )
             expected = "the disk that they changed; on a system that was installed anew"
             expected += " there is nothing of them to take back"
             fix = "leave the records where they are: the next provision records what is here now"
