@@ -237,7 +237,8 @@ def pinned_exactly(
     facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None, templates: Templates = SHIPPED
 ) -> Iterator[Change | Note]:
     """apt's preferences hold every package of the driver at its version and exclude every other branch. A driver that
-    is pinned already keeps its kernel module, unless the inventory has the flavour."""
+    is pinned already keeps its kernel module, unless the inventory has the flavour. A prebuilt module can come with a
+    newer kernel, so it removes the rule of `driver.kernel_ceiling`."""
     resolution = resolved(facts, driver, cuda_repository)
     cards = [card for device in facts(pci.gpus) if (card := card_of(device.device_id))]
     if not resolution.source and driver.flavour == "auto" and flavour_of(cards, driver) != resolution.flavour:
@@ -257,6 +258,15 @@ def pinned_exactly(
     origin = f" from {resolution.source} ({resolution.reason})" if resolution.source else ""
     for change in pin:
         yield replace(change, before="", after=f"{resolution.version}{origin}, {len(resolution.closure)} packages")
+    if resolution.kernel:
+        yield from _without_ceiling(facts)
+
+
+def _without_ceiling(facts: Facts) -> Iterator[Change]:
+    """The change that removes the preferences against newer kernels, if they are there."""
+    path = pin_path(CEILING)
+    if facts(files.file(path)) is not None:
+        yield Change("remove", path, "newer kernels withheld", "", (file.take_away(path),))
 
 
 @operation()
@@ -437,18 +447,18 @@ def kernel_ceiling(
     which the driver is known to build, and the metapackages that would bring it. Older kernels get their updates.
 
     Notes have what an upgrade would install without that, and a too new kernel that is installed already, with the boot
-    entry of an older one. A prebuilt module, and `kernel_ceiling: false` of the driver, remove the rule.
+    entry of an older one. `kernel_ceiling: false` of the driver removes the rule; with a prebuilt module there is none.
     """
     path = pin_path(CEILING)
     needed = (files.file(path), kernels.newest, UPGRADE_WITHOUT, system.running_kernel)
-    now, newest, upgrade, *_ = facts.all(*needed, *ASKED)
+    _, newest, upgrade, *_ = facts.all(*needed, *ASKED)
     resolution = resolved(facts, driver, cuda_repository)
     ceiling, version = newest_buildable(facts, driver, resolution), resolution.version
-    if not ceiling:
-        if now is not None:
-            yield Change("remove", path, "newer kernels withheld", "", (file.take_away(path),))
-        if driver.kernel_ceiling and not resolution.kernel:
+    if not ceiling and not resolution.kernel:
+        yield from _without_ceiling(facts)
+        if driver.kernel_ceiling:
             yield Note(f"the kernels for which {version} builds are not known: no kernel is withheld")
+    if not ceiling:
         return
     for change in file.differing(facts, path, ceiling_text(ceiling, templates).encode()):
         yield replace(change, before="", after=f"kernels up to {ceiling}, for which {version} builds")

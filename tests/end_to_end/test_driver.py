@@ -263,6 +263,9 @@ for new in "$series.999" "$above.0"; do
   deb "linux-image-$new-$META" "$new-1" kmod
   deb "linux-image-$META" "$new-1" "linux-image-$new-$META (= $new-1)"
 done
+{ printf 'Origin: Kernels\nSuite: stable\nSHA256:\n'
+  echo " $(sha256sum Packages | cut -d' ' -f1) $(stat -c %s Packages) Packages"; } >Release
+echo 'Unattended-Upgrade::Origins-Pattern:: "origin=Kernels";' >/etc/apt/apt.conf.d/99kernels
 apt-get -qq update
 apt-get -qq -y install "linux-image-$META" >/dev/null 2>&1
 echo "deb [trusted=yes] file:/srv/kernels ./" >/etc/apt/sources.list.d/kernels.list
@@ -270,15 +273,16 @@ apt-get -qq update
 echo "$series.999-$META $above.0-$META"
 """
 CEILING_FILE = "/etc/apt/preferences.d/rigwright-kernel"
-UPGRADE = """
-apt-get -q -y dist-upgrade >/dev/null 2>&1
-dpkg-query -W -f '${db:Status-Status} ${Package}\\n' 'linux-image-*' | sed -n 's/^installed linux-image-//p'
-"""
+INSTALLED = (
+    "dpkg-query -W -f '${db:Status-Status} ${Package}\\n' 'linux-image-*' | sed -n 's/^installed linux-image-//p'"
+)
+FULL = f"apt-get -q -y dist-upgrade >/dev/null 2>&1; {INSTALLED}"
+AT_NIGHT = f"unattended-upgrade >/dev/null 2>&1; {INSTALLED}"
 
 
 def kernels(tell: Teller, branch: str) -> dict[str, Any]:
     """Adds an archive with an update of the running kernel and a kernel of the next series, and follows it with the
-    distribution's metapackage. Upgrades with the ceiling, and then without.
+    distribution's metapackage. Upgrades with the ceiling, and then without, also as unattended-upgrades does.
     """
     name = tell.name
     meta = "amd64" if "debian" in BOXES[name].distro else "generic"
@@ -287,12 +291,13 @@ def kernels(tell: Teller, branch: str) -> dict[str, Any]:
         "ceiling": root(name, f"cat {CEILING_FILE}"),
     }
     told["plan"], told["verify"] = tell("plan", {"branch": branch}), tell("verify", {"branch": branch})
-    told["with it"] = root(name, UPGRADE).split()
+    told["at night"], told["with it"] = root(name, AT_NIGHT).split(), root(name, FULL).split()
     told["second plan"] = tell("plan", {"branch": branch})
     root(name, f"mv {CEILING_FILE} /root/")
     told["free"] = tell("verify", {"branch": branch})
-    told["without"] = root(name, UPGRADE).split()
-    root(name, f"rm -r /srv/kernels /etc/apt/sources.list.d/kernels.list; mv /root/rigwright-kernel {CEILING_FILE}")
+    told["without"] = root(name, AT_NIGHT).split()
+    added = "/srv/kernels /etc/apt/sources.list.d/kernels.list /etc/apt/apt.conf.d/99kernels"
+    root(name, f"rm -r {added}; mv /root/rigwright-kernel {CEILING_FILE}")
     return told
 
 
@@ -410,15 +415,16 @@ def test_real_upgrades_leave_the_driver_alone(upgraded_story: dict[str, Any]) ->
 
 @pytest.mark.nightly
 def test_a_kernel_above_the_ceiling_is_withheld(kernels_story: dict[str, Any]) -> None:
-    """The module that is built for the running kernel sets the ceiling to its series. Its update comes with a real
-    dist-upgrade, the kernel of the next series only without the ceiling.
+    """The module that is built for the running kernel sets the ceiling to its series. Its update comes by
+    unattended-upgrades and dist-upgrade, the kernel of the next series only without the ceiling.
     """
     told, (update, too_new) = kernels_story, kernels_story["names"]
     for when in ("plan", "second plan"):
         (step,) = (one for one in told[when]["steps"] if one["name"] == "Kernels that the driver builds for")
         assert f"withheld from upgrades: linux-image-{too_new}" in str(step["notes"])
         assert step["status"] == "ok"
-    assert (update in told["with it"], too_new in told["with it"]) == (True, False)
+    for how in ("at night", "with it"):
+        assert (update in told[how], too_new in told[how]) == (True, False), how
     found = {
         when: [one for one in told[when]["findings"] if one["subject"] == "kernel ceiling"]
         for when in ("verify", "free")
