@@ -282,7 +282,7 @@ AT_NIGHT = f"unattended-upgrade >/dev/null 2>&1; {INSTALLED}"
 
 def kernels(tell: Teller, branch: str) -> dict[str, Any]:
     """Adds an archive with an update of the running kernel and a kernel of the next series, and follows it with the
-    distribution's metapackage. Upgrades with the ceiling, and then without, also as unattended-upgrades does.
+    distribution's metapackage. Upgrades with the ceiling, and then without; on Ubuntu by unattended-upgrades too.
     """
     name = tell.name
     meta = "amd64" if "debian" in BOXES[name].distro else "generic"
@@ -291,11 +291,12 @@ def kernels(tell: Teller, branch: str) -> dict[str, Any]:
         "ceiling": root(name, f"cat {CEILING_FILE}"),
     }
     told["plan"], told["verify"] = tell("plan", {"branch": branch}), tell("verify", {"branch": branch})
-    told["at night"], told["with it"] = root(name, AT_NIGHT).split(), root(name, FULL).split()
+    night = AT_NIGHT if name == UPGRADED else FULL
+    told["at night"], told["with it"] = root(name, night).split(), root(name, FULL).split()
     told["second plan"] = tell("plan", {"branch": branch})
     root(name, f"mv {CEILING_FILE} /root/")
     told["free"] = tell("verify", {"branch": branch})
-    told["without"] = root(name, AT_NIGHT).split()
+    told["without"] = root(name, night).split()
     added = "/srv/kernels /etc/apt/sources.list.d/kernels.list /etc/apt/apt.conf.d/99kernels"
     root(name, f"rm -r {added}; mv /root/rigwright-kernel {CEILING_FILE}")
     return told
