@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, check, of_symptom
@@ -10,7 +11,7 @@ from rigwright.core.numbers import count, duration
 from rigwright.core.shortening import first_of
 from rigwright.facts import Facts, driver
 from rigwright.facts.gpu import gpus as gpu
-from rigwright.facts.gpu.processes import ObservedProcess, observation
+from rigwright.facts.gpu.processes import Observation, ObservedGpu, ObservedProcess, observation
 from rigwright.facts.nccl import p2p_test as nccl
 from rigwright.facts.own_programs import at_work
 
@@ -68,47 +69,65 @@ JOBS = "jobs on the GPUs"
 
 @check(needs=observation)
 def jobs_work(facts: Facts) -> Iterator[Finding]:
-    """The processes that use the GPUs work. A job hangs if its GPUs or several GPUs do nothing and its processes too,
-    or if they are busy and do not use their memory, as in a collective of NCCL that does not end. Only where a test
-    did not run because the GPUs are in use."""
+    """The processes that use the GPUs work. A job on several GPUs, or on the only one, may hang if its GPUs and its
+    processes do nothing, or if GPUs are busy and do not use their memory, as in a collective of NCCL that does not
+    end. Only where a test did not run because the GPUs are in use."""
     seen, programs = facts.all(observation, at_work)
     own = {pid for program in programs for pid in program.pids}
     jobs = [job for job in seen.processes if job.works and job.pid not in own]
     if not jobs:
         yield Finding(JOBS, "pass", "none")
-        return
-    held = {uuid for job in jobs for uuid in job.gpus}
-    of_held = [gpu for gpu in seen.gpus if gpu.uuid in held]
-    readings = [pair for gpu in of_held for pair in zip(gpu.busy_percent, gpu.memory_percent, strict=True)]
-    known = [(busy, memory) for busy, memory in readings if busy is not None]
-    spent = sum(job.processor_percent for job in jobs)
-    idle = bool(known) and all(busy <= IDLE_PERCENT for busy, _ in known) and spent <= IDLE_PERCENT * len(jobs)
-    waits = bool(known) and all(
-        busy >= WAITS_BUSY_PERCENT and memory is not None and memory <= IDLE_PERCENT for busy, memory in known
-    )
-    who = _holders(jobs, len(held), len(seen.gpus))
-    if not (idle or waits):
-        rates = [f"{busy:.0f}" for busy in sorted({busy for busy, _ in known})]
-        how = f"{' to '.join(dict.fromkeys(rates[:1] + rates[-1:]))} % busy" if rates else "how busy is not known"
-        yield Finding(JOBS, "info", f"{who}; {how}, with {spent:.0f} % of a processor")
-    elif len(held) < 2 and len(held) < len(seen.gpus):
-        yield Finding(JOBS, "info", f"{who}, idle for {seen.seconds:.0f} s")
-    else:
-        silent = [job.output_age_s for job in jobs if job.output_age_s is not None]
-        how = f"{'idle' if idle else 'busy without memory access'} for {seen.seconds:.0f} s"
-        how += f", silent for {duration(min(silent))}" if len(silent) == len(jobs) and min(silent) >= SILENT_S else ""
-        pids = " ".join(str(job.pid) for job in jobs[:MOST_SHOWN])
-        cause = (
-            "the processes wait for each other: GPUs that do not reach each other, or one process that ended or is in "
-            "another call; or it is no training, and waits for its user (a notebook, a server)"
-        )
-        fix = (
-            f"sudo py-spy dump --pid {jobs[0].pid}, on the host, shows where it waits; sudo kill {pids}, which ends "
-            "the job; then invoke verify, which then tests all pairs of GPUs"
-        )
-        yield Finding(JOBS, "warn", f"{who}, {how}: training hangs?", "", cause, fix)
+    alike: dict[str, list[ObservedProcess]] = {}
+    for job in jobs:
+        alike.setdefault(f"{JOBS}: {job.name} of {job.user}", []).append(job)
+    for subject, group in alike.items():
+        yield _of_job(subject if len(alike) > 1 else JOBS, group, seen)
     for job in jobs[:MOST_SHOWN]:
         yield Finding(f"{job.name} ({job.pid})", "info", _activity(job, seen.seconds))
+
+
+def _of_job(subject: str, jobs: Sequence[ObservedProcess], seen: Observation) -> Finding:
+    """The finding for the processes of one program and owner."""
+    held = {uuid for job in jobs for uuid in job.gpus}
+    gpus = [gpu for gpu in seen.gpus if gpu.uuid in held]
+    rates = sorted(busy for gpu in gpus for busy in gpu.busy_percent if busy is not None)
+    spent = sum(job.processor_percent for job in jobs)
+    states = {_state(gpu) for gpu in gpus}
+    who = _holders(jobs, len(held), len(seen.gpus))
+    if states == {"idle"} and spent <= IDLE_PERCENT * len(jobs):
+        how = "idle"
+    elif "waits" in states and states <= {"idle", "waits"}:
+        how = "busy without memory access" if len(states) == 1 else "idle, or busy without memory access,"
+    else:
+        shown = dict.fromkeys(f"{busy:.0f}" for busy in (rates[:1] + rates[-1:]))
+        how = f"{' to '.join(shown)} % busy" if rates else "how busy is not known"
+        return Finding(subject, "info", f"{who}; {how}, with {spent:.0f} % of a processor")
+    how = f"{who}, {how} for {seen.seconds:.0f} s"
+    if len(held) < min(2, len(seen.gpus)):
+        return Finding(subject, "info", how)
+    silent = [job.output_age_s for job in jobs if job.output_age_s is not None]
+    how += f", silent for {duration(min(silent))}" if len(silent) == len(jobs) and min(silent) >= SILENT_S else ""
+    pids = " ".join(str(job.pid) for job in jobs[:MOST_SHOWN])
+    cause = (
+        "the processes wait for each other: GPUs that do not reach each other, or one process that ended or is in "
+        "another call; or it is no training, and waits for its user (a notebook, a server)"
+    )
+    fix = (
+        f"sudo py-spy dump --pid {jobs[0].pid}, on the host, shows where it waits; sudo kill {pids}, which ends "
+        "the job; then invoke verify, which then tests all pairs of GPUs"
+    )
+    return Finding(subject, "warn", f"{how}: training hangs?", "", cause, fix)
+
+
+def _state(gpu: ObservedGpu) -> Literal["idle", "waits", "works", "unknown"]:
+    """What a GPU did in both readings."""
+    busy = [percent for percent in gpu.busy_percent if percent is not None]
+    memory = [percent for percent in gpu.memory_percent if percent is not None]
+    if busy and max(busy) <= IDLE_PERCENT:
+        return "idle"
+    if busy and memory and min(busy) >= WAITS_BUSY_PERCENT and max(memory) <= IDLE_PERCENT:
+        return "waits"
+    return "works" if busy else "unknown"
 
 
 MOST_SHOWN = 16
