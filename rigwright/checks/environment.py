@@ -95,16 +95,16 @@ def _of_job(subject: str, jobs: Sequence[ObservedProcess], seen: Observation) ->
     states = {_state(gpu) for gpu in gpus}
     who = _holders(jobs, len(held), len(seen.gpus))
     if states == {"idle"} and spent <= IDLE_PERCENT * len(jobs):
-        how = "idle"
+        how = "Idle"
     elif "waits" in states and states <= {"idle", "waits"}:
-        how = "busy without memory access" if len(states) == 1 else "idle, or busy without memory access,"
+        how = "Busy without memory access" if len(states) == 1 else "Idle, or busy without memory access,"
     else:
         shown = dict.fromkeys(f"{busy:.0f}" for busy in (rates[:1] + rates[-1:]))
         how = f"{' to '.join(shown)} % busy" if rates else "how busy is not known"
         return Finding(subject, "info", f"{who}; {how}, with {spent:.0f} % of a processor")
-    how = f"{who}, {how} for {seen.seconds:.0f} s"
+    how += f" for {seen.seconds:.0f} s"
     if len(held) < min(2, len(seen.gpus)):
-        return Finding(subject, "info", how)
+        return Finding(subject, "info", f"{who}. {how}")
     silent = [job.output_age_s for job in jobs if job.output_age_s is not None]
     how += f", silent for {duration(min(silent))}" if len(silent) == len(jobs) and min(silent) >= SILENT_S else ""
     pids = " ".join(str(job.pid) for job in jobs[:MOST_SHOWN])
@@ -116,7 +116,7 @@ def _of_job(subject: str, jobs: Sequence[ObservedProcess], seen: Observation) ->
         f"sudo py-spy dump --pid {jobs[0].pid}, on the host, shows where it waits; sudo kill {pids}, which ends "
         "the job; then invoke verify, which then tests all pairs of GPUs"
     )
-    return Finding(subject, "warn", f"{how}: training hangs?", "", cause, fix)
+    return Finding(subject, "warn", f"{who}: training hangs? {how}", "", cause, fix)
 
 
 def _state(gpu: ObservedGpu) -> Literal["idle", "waits", "works", "unknown"]:
