@@ -73,9 +73,13 @@ def each(watts: int) -> dict[str, Any]:
 
 
 def test_limits_are_measured_and_put_back(rig_3090: Bare, folder: Path) -> None:
-    found = ended(start(rig_3090, folder, [each(120), each(300)]), 0)
+    points = [
+        {uuid: {"power_limit_w": watts, "locked_graphics_mhz": [210, mhz]} for uuid in UUIDS}
+        for watts, mhz in ((120, 900), (300, 1800))
+    ]
+    found = ended(start(rig_3090, folder, points), 0)
     assert [point.number for point in found.points] == [0, 1]
-    assert max(found.points[0].tflops) < 0.9 * min(found.points[1].tflops), "a power limit costs speed"
+    assert max(found.points[0].tflops) < 0.9 * min(found.points[1].tflops), "limits cost speed"
     assert [gpu.uuid for gpu in found.gpus] == UUIDS
     assert limits(rig_3090, folder) == ["280000"] * 3
     assert not (folder / "limits-before.json").exists()
