@@ -6,7 +6,6 @@ import itertools
 import os
 import shlex
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from lab.cli import commands
 from lab.faults import inject
 from lab.host import login
 from lab.power import switch
+from tests.end_to_end.rw import until
 
 Ssh = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -33,11 +33,9 @@ def ssh(name: str, command: str, deadline: float = 60) -> subprocess.CompletedPr
 def reboot(name: str) -> None:
     """Reboots the host and waits until login works in the next boot."""
     one = switch.get(name)
-    before, ends = one.boots.read_text(), time.monotonic() + 120
+    before = one.boots.read_text()
     ssh(name, "sudo systemctl reboot", 20)
-    while one.boots.read_text() == before:
-        assert time.monotonic() < ends, f"{name} did not reboot within 120 s"
-        time.sleep(0.05)
+    until(lambda: one.boots.read_text() != before, f"{name} reboots", 120)
     login.wait(one)
 
 

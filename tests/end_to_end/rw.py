@@ -10,11 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lab.base.paths import KNOWN_HOSTS, SSH_KEY
+from lab.power import switch
 from tests.end_to_end import fork_server
 from tests.paths import ROOT
 
@@ -26,13 +29,24 @@ def argv(task: str, *words: str) -> list[str]:
     return [sys.executable, "-m", "invoke", task, *words]
 
 
+def login_variables(name: str, **more: Any) -> dict[str, Any]:
+    """Returns the variables of an inventory with which rigwright reaches a simulated host, and `more`."""
+    return {
+        "ansible_host": str(switch.get(name).address),
+        "ansible_user": "ubuntu",
+        "ansible_ssh_private_key_file": str(SSH_KEY),
+        "ssh_known_hosts": str(KNOWN_HOSTS),
+        **more,
+    }
+
+
 def inventory(folder: Path, **hosts: dict[str, Any]) -> str:
     """Returns the path of an inventory of these hosts; the given values override the lab's (None removes a key)."""
     groups = yaml.safe_load((INVENTORY / "hosts.yml").read_text())["all"]["children"]
     written = {}
     for name, changed in hosts.items():
         given = groups["gpu"]["hosts"][name] | yaml.safe_load((INVENTORY / "host_vars" / f"{name}.yml").read_text())
-        given |= {"ssh_known_hosts": str(ROOT / ".lab" / "known_hosts"), **changed}
+        given |= {"ssh_known_hosts": str(KNOWN_HOSTS), **changed}
         written[name] = {key: value for key, value in given.items() if value is not None}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "hosts.yml").write_text(yaml.safe_dump({"gpu": {"hosts": written}}))
@@ -53,6 +67,40 @@ def invoke(task: str, *words: str, deadline: float = 240, **environment: str) ->
         timeout=deadline,
         check=False,
     )  # fmt: skip
+
+
+def start(task: str, *words: str, **environment: str) -> subprocess.Popen[str]:
+    """Starts a command without terminal and stdin; its stdout has stderr, too."""
+    env = {
+        **os.environ,
+        "RIGWRIGHT_INVENTORY": str(INVENTORY),
+        "COLUMNS": "100",
+        "PYTHONUNBUFFERED": "1",
+        **environment,
+    }
+    return subprocess.Popen(
+        argv(task, *words), cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    """Reads the output of a command up to a line with a text, and returns it."""
+    assert process.stdout
+    output = ""
+    for line in process.stdout:
+        output += line
+        if text in line:
+            return output
+    raise AssertionError(f"no line with {text!r}:\n{output}")
+
+
+def until(reached: Callable[[], object], what: str, within_s: float = 60) -> None:
+    """Waits until the function returns something true."""
+    ends = time.monotonic() + within_s
+    while not reached():
+        assert time.monotonic() < ends, f"not within {within_s:g} s: {what}"
+        time.sleep(0.1)
 
 
 def document(task: str, *words: str, deadline: float = 240, **environment: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -12,11 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.base.paths import KNOWN_HOSTS, SSH_KEY
 from lab.host import login
 from lab.power import switch
 from tests.end_to_end.conftest import ssh
-from tests.end_to_end.rw import invoke
+from tests.end_to_end.rw import invoke, login_variables
 from tests.security.test_canaries import PASSWORD, TRACE, encrypted
 
 pytestmark = pytest.mark.lab
@@ -28,12 +28,13 @@ PLACES = "/var/lib/rigwright /run /tmp /var/tmp /dev/shm /var/log /etc /root /ho
 
 class Watch:
     """Reads the arguments and the environment of every process until the end of the block, and keeps the traces of
-    canaries.
+    secrets.
 
     The environment of rigwright itself has the one that the caller put there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trace: re.Pattern[bytes] = TRACE) -> None:
+        self._trace = trace
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._look)
         self.seen: set[str] = set()
@@ -49,7 +50,7 @@ class Watch:
                     continue
                 if b"-m\0invoke\0" in argv:
                     environment = environment.replace(f"CANARY={ENV}".encode(), b"")
-                if found := TRACE.findall(argv + environment):
+                if found := self._trace.findall(argv + environment):
                     self.seen.add(f"{argv!r}: {found!r}")
             time.sleep(0.01)
 
@@ -66,11 +67,7 @@ def planted(folder: Path, host: str) -> str:
     """Writes an inventory of the host with a canary in every kind of place; returns its path."""
     for name in ("secrets", "group_vars/all"):
         (folder / name).mkdir(parents=True)
-    variables = {
-        "ansible_host": str(switch.get(host).address),
-        "ansible_user": "ubuntu",
-        "ansible_ssh_private_key_file": str(SSH_KEY),
-        "ssh_known_hosts": str(KNOWN_HOSTS),
+    variables = login_variables(host) | {
         "ansible_become_password": "{{ sudo_word }}",
         "ansible_ssh_passphrase": PHRASE,
         "gateway_password": GATEWAY,

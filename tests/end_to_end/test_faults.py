@@ -17,6 +17,7 @@ from lab.power import switch
 from rigwright.checks import Finding
 from tests.end_to_end.conftest import reboot
 from tests.end_to_end.looked import findings
+from tests.end_to_end.rw import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -423,10 +424,9 @@ def test_secure_boot() -> None:
 def test_no_return() -> None:
     put("no-return")
     one = switch.get(NAME)
-    before, ends = one.console.read_text().count("Press F1"), time.monotonic() + 60
+    before = one.console.read_text().count("Press F1")
     ssh("sudo systemctl reboot", 20)
-    while one.console.read_text().count("Press F1") == before and time.monotonic() < ends:
-        time.sleep(0.05)
+    until(lambda: one.console.read_text().count("Press F1") > before, "the question of the firmware")
     assert ssh("true").returncode == 255
     assert [status.state for status in commands.status() if status.name == NAME] == ["booting"]
     healed()
@@ -469,9 +469,7 @@ def test_gpus_fall_off_the_bus_when_two_supplies_see_all_of_them_ramp() -> None:
     time.sleep(1)
     put("poor-joint")
     loads(100)
-    ends = time.monotonic() + 60
-    while ssh("nvidia-smi").returncode != 15 and time.monotonic() < ends:
-        time.sleep(0.5)
+    until(lambda: ssh("nvidia-smi").returncode == 15, "the loss of a GPU")
     assert "GPU is lost" in does("nvidia-smi", 15)
     assert "Xid (PCI:0000:06:00): 79" in does("sudo dmesg | grep Xid")
     loads("")
@@ -486,9 +484,6 @@ def test_a_machine_resets_when_its_last_supply_is_overloaded() -> None:
     hw_state.edit(switch.get(NAME).hw, volatile={"supply1.out": 1, "supply2.out": 1})
     time.sleep(0.5)
     loads(100)
-    ends = time.monotonic() + 120
-    while ssh("cat /proc/sys/kernel/random/boot_id").stdout in ("", before):
-        assert time.monotonic() < ends, "it did not reset"
-        time.sleep(1)
+    until(lambda: ssh("cat /proc/sys/kernel/random/boot_id").stdout not in ("", before), "its reset", 120)
     assert gpus() == 4
     assert "the machine resets" in switch.get(NAME).console.read_text()

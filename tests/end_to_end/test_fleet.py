@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.base.paths import KNOWN_HOSTS, SSH_KEY
 from lab.cli import commands
 from lab.power import switch
-from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import document, invoke
+from tests.end_to_end.rw import document, invoke, login_variables
 from tests.end_to_end.test_rigs import Server
 from tests.report.test_prometheus import of, read
 
@@ -25,39 +23,25 @@ NAMES = ("t-one", "t-two", "t-three")
 PLAY = "- name: A play\n  hosts: all\n  tasks:\n    - name: Room\n      file.directory: {path: /srv}\n"
 
 
-class Named(Server):
-    """A host of the rig under another name than the rig's."""
-
-    def __init__(self, name: str, ssh: Ssh) -> None:
-        super().__init__(RIG, ssh)
-        self.host = name
-
-
 @pytest.fixture(scope="module")
-def servers(snapshots: Path, ssh: Ssh) -> Iterator[dict[str, Named]]:
+def servers(snapshots: Path) -> Iterator[dict[str, Server]]:
     """Starts three hosts of one rig and loads the driver."""
-    made = {name: Named(name, ssh) for name in NAMES}
+    made = {name: Server(RIG, name) for name in NAMES}
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda server: server.boots(snapshots), made.values()))
-        list(pool.map(Named.has_the_driver, made.values()))
+        list(pool.map(Server.has_the_driver, made.values()))
     yield made
     for name in NAMES:
         commands.down(name=name, say=print)
 
 
 @pytest.fixture(scope="module")
-def given(servers: dict[str, Named], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def given(servers: dict[str, Server], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Returns command-line words: an inventory of the three hosts and one that does not answer, and a playbook."""
     folder = tmp_path_factory.mktemp("fleet")
-    hosts: dict[str, dict[str, Any]] = {name: {"ansible_host": str(switch.get(name).address)} for name in servers}
-    hosts["t-away"] = {"ansible_host": str(switch.get("t-one").address), "ansible_port": 9}
-    common = {
-        "ansible_user": "ubuntu",
-        "ansible_ssh_private_key_file": str(SSH_KEY),
-        "ssh_known_hosts": str(KNOWN_HOSTS),
-        "ansible_become_password": "hunter2",
-    }
-    (folder / "hosts.yml").write_text(yaml.safe_dump({"rack": {"hosts": hosts, "vars": common}}))
+    hosts = {name: login_variables(name, ansible_become_password="hunter2") for name in servers}
+    hosts["t-away"] = {**hosts["t-one"], "ansible_port": 9}
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"rack": {"hosts": hosts}}))
     (folder / "play.yml").write_text(PLAY)
     return {
         "inventory": str(folder / "hosts.yml"),
@@ -78,7 +62,7 @@ def _told(found: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def test_what_differs_is_named_and_only_that(given: dict[str, str], servers: dict[str, Named]) -> None:
+def test_what_differs_is_named_and_only_that(given: dict[str, str], servers: dict[str, Server]) -> None:
     machines_are_alike(given)
     differences_are_named(given, servers)
     the_history_has_it(given)
@@ -92,7 +76,7 @@ def machines_are_alike(given: dict[str, str]) -> None:
     assert max(host["round_trips"] for host in found["hosts"].values()) == 1
 
 
-def differences_are_named(given: dict[str, str], servers: dict[str, Named]) -> None:
+def differences_are_named(given: dict[str, str], servers: dict[str, Server]) -> None:
     """t-two gets another GPU, t-three another power limit and folder mode; each run reports current differences."""
     board = switch.get("t-two").hw / "board.conf"
     old = servers["t-two"].does("nvidia-smi --query-gpu=uuid --format=csv,noheader").split()[0]
@@ -133,7 +117,7 @@ def the_history_has_it(given: dict[str, str]) -> None:
         assert "hunter2" not in "\n".join(database.iterdump())
 
 
-def test_the_report(given: dict[str, str], servers: dict[str, Named], tmp_path: Path) -> None:
+def test_the_report(given: dict[str, str], servers: dict[str, Server], tmp_path: Path) -> None:
     """The power limit changes between two reports: page, metrics and document show it, and the hosts stay unchanged."""
     three = servers["t-three"]
     before = three.does(
@@ -147,7 +131,7 @@ def test_the_report(given: dict[str, str], servers: dict[str, Named], tmp_path: 
         three.does(f"sudo nvidia-smi -i 0 -pl {before[0]}; sudo nvidia-smi -pm 0 >/dev/null")
 
 
-def reports(given: dict[str, str], three: Named, tmp_path: Path) -> None:
+def reports(given: dict[str, str], three: Server, tmp_path: Path) -> None:
     """Makes two reports, and reads the second."""
     page, metrics = tmp_path / "fleet.html", tmp_path / "fleet.prom"
     words = ("--inventory", given["inventory"], "--playbook", given["playbook"], "--html", str(page), "--prometheus",

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from lab.cli import commands
-from lab.hardware.rigfile import describe
 from tests.end_to_end.conftest import reboot, ssh, training
 from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
-from tests.end_to_end.test_rigs import Server
+from tests.end_to_end.test_rigs import Server, server_with_driver
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(900)]
 
@@ -29,16 +27,11 @@ MODES: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def server(snapshots: Path, lab_root: None) -> Iterator[Server]:  # noqa: ARG001
     """Yields a host with the driver loaded."""
-    one = Server(RIG, ssh)
-    one.host, one.described = NAME, describe(RIG, NAME)
-    try:
-        one.boots(snapshots)
+    with server_with_driver(NAME, RIG, snapshots) as one:
         ssh(NAME, "echo nvidia | sudo tee /etc/modules-load.d/nvidia.conf")
         one.has_the_driver()
         ssh(NAME, "sudo systemctl enable nvidia-fabricmanager")
         yield one
-    finally:
-        commands.down(name=NAME, say=print)
 
 
 def wanted(folder: Path, **variables: Any) -> list[str]:

@@ -4,8 +4,7 @@ its owner was told."""
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ import pytest
 from lab.cli import commands
 from lab.faults import inject
 from lab.hardware import hw_state
-from lab.hardware.rigfile import describe
 from lab.host import login
 from lab.power import switch
 from tests.end_to_end.conftest import ssh
-from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
-from tests.end_to_end.test_rigs import Server
+from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted, until
+from tests.end_to_end.test_rigs import server_with_driver
 from tests.paths import ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(300)]
@@ -40,34 +38,22 @@ GUARD: dict[str, Any] = {
 def folder(snapshots: Path, lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:  # noqa: ARG001
     """Yields the folder of the inventory of a host with the driver loaded, whose guard may power it off at once after a
     boot."""
-    server = Server(RIG, ssh)
-    server.host, server.described = NAME, describe(RIG, NAME)
     made = tmp_path_factory.mktemp("guard")
     unit = made / "templates/systemd/gpu-guard.service.j2"
     unit.parent.mkdir(parents=True)
     shipped = (ROOT / "templates/systemd/gpu-guard.service.j2").read_text()
     unit.write_text(shipped.replace(" run ", " run --after-boot-s 0 "))
-    try:
-        server.boots(snapshots)
+    with server_with_driver(NAME, RIG, snapshots) as server:
         server.has_the_driver()
         script = '#!/bin/sh\\n{ echo "== $1"; cat; } >>/var/told\\n'
         ssh(NAME, f"printf '{script}' | sudo tee {TELL} >/dev/null; sudo chmod 755 {TELL}")
         ssh(NAME, "sudo systemd-run -q --unit=training sleep 600")
         yield made
-    finally:
-        commands.down(name=NAME, say=print)
 
 
 def wanted(folder: Path, guard: dict[str, Any]) -> list[str]:
     """The words for a run with this guard in the inventory."""
     return ["--host", NAME, "--inventory", inventory(folder, **{NAME: {"guard": guard}}), "--tags", "guard"]
-
-
-def until(true: Callable[[], object], within_s: float, what: str) -> None:
-    ends = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < ends, f"not within {within_s:g} s: {what}"
-        time.sleep(0.2)
 
 
 def finding(found: dict[str, Any], subject: str) -> dict[str, str]:
@@ -89,7 +75,7 @@ def test_a_hot_gpu_ends_with_the_machine_off_and_its_owner_told(folder: Path) ->
     host = switch.get(NAME)
     inject.fault(NAME, "gpu-hot", "1", print)
     hw_state.edit(host.hw, volatile={"gpu1.load": 100})
-    until(lambda: not switch.running(NAME), 120, "the end of the machine")
+    until(lambda: not switch.running(NAME), "the end of the machine", 120)
     lines = (host.root / "var/lib/rigwright/guard/events.jsonl").read_text().splitlines()
     events = [(event["event"], event["text"]) for event in map(json.loads, lines)]
     assert [event for event, _ in events if event in GUARD["steps"]] == GUARD["steps"]
@@ -103,7 +89,7 @@ def test_a_hot_gpu_ends_with_the_machine_off_and_its_owner_told(folder: Path) ->
     inject.heal(NAME, "", print)
     commands.power_on(NAME)
     login.wait(host, 60)
-    until(lambda: ssh(NAME, "systemctl is-active gpu-guard").stdout == "active\n", 60, "the start of the guard")
+    until(lambda: ssh(NAME, "systemctl is-active gpu-guard").stdout == "active\n", "the start of the guard")
     after = document("verify", *words)
     assert after["exit_code"] == 0, not_as_wanted(after)
     steps = finding(after, "steps of the guard")

@@ -27,6 +27,7 @@ from lab.power.supervise import pid_file
 from lab.vm import commands as vm, image
 from rigwright.core.errors import HostError, UsageError
 from tests.end_to_end.conftest import Ssh, reboot
+from tests.end_to_end.rw import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
@@ -149,9 +150,7 @@ def test_power_cut_and_on_again_with_the_same_disk(booted: str, ssh: Ssh) -> Non
 
 def test_poweroff_stays_off_until_up(booted: str, ssh: Ssh) -> None:
     ssh(booted, "sudo systemctl poweroff", 20)
-    ends = time.monotonic() + 60
-    while switch.running(booted) and time.monotonic() < ends:
-        time.sleep(0.1)
+    until(lambda: not switch.running(booted), "its end")
     assert [s.state for s in commands.status() if s.name == booted] == ["off"]
     commands.up(name=booted, say=print)
     assert boot_id(ssh, booted)
@@ -252,10 +251,7 @@ def test_hosts_boot_while_the_image_of_a_virtual_machine_is_built(
 def test_killed_supervisor_takes_the_host_with_it_and_up_and_down_heal(spare_host: str, ssh: Ssh) -> None:
     out(ssh, spare_host, "echo kept > mark")
     os.kill(int(pid_file(spare_host).read_text()), signal.SIGKILL)
-    ends = time.monotonic() + 60
-    while cgroups.processes(spare_host) and time.monotonic() < ends:
-        time.sleep(0.05)
-    assert not cgroups.processes(spare_host), "a host without supervisor would never reboot"
+    until(lambda: not cgroups.processes(spare_host), "its end: a host without supervisor would never reboot")
     commands.up(name=spare_host, say=print)
     assert out(ssh, spare_host, "cat mark") == "kept"
     os.kill(int(pid_file(spare_host).read_text()), signal.SIGKILL)

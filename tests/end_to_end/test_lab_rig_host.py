@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from itertools import count
 
@@ -14,6 +13,7 @@ from lab.cli import commands
 from lab.host import login
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh, reboot
+from tests.end_to_end.rw import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), pytest.mark.nightly]
 
@@ -120,10 +120,8 @@ def test_a_damaged_initrd_does_not_boot(server: Server) -> None:
     server.does("sudo sh -c 'echo nonsense >/boot/initrd.img-$(uname -r); sync'")
     commands.power_cut(server.name)
     commands.power_on(server.name)
-    console, ends = switch.get(server.name).console, time.monotonic() + 60
-    while "Kernel panic - not syncing" not in console.read_text() and time.monotonic() < ends:
-        time.sleep(0.1)
-    assert "Kernel panic - not syncing" in console.read_text()
+    console = switch.get(server.name).console
+    until(lambda: "Kernel panic - not syncing" in console.read_text(), "the panic")
 
 
 def test_the_driver_from_installation_to_upgrade(server: Server) -> None:

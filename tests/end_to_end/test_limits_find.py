@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,10 @@ import yaml
 
 from lab.cli import commands
 from lab.hardware import hw_state
-from lab.hardware.rigfile import describe
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh, training
-from tests.end_to_end.rw import argv, inventory, invoke
-from tests.end_to_end.test_rigs import Server
-from tests.paths import ROOT
+from tests.end_to_end.rw import inventory, invoke, start, until
+from tests.end_to_end.test_rigs import server_with_driver
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(600)]
 NAME, RIG = "t-find", "rig-3090"
@@ -31,20 +27,15 @@ BEFORE_W = 285
 
 
 @pytest.fixture(scope="module")
-def folder(snapshots: Path, ssh: Ssh, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(snapshots: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Yields the inventory of a host whose limits rigwright has set, with the unit that sets them at boot."""
-    server = Server(RIG, ssh)
-    server.host, server.described = NAME, describe(RIG, NAME)
     made = tmp_path_factory.mktemp("find") / "inventory"
-    try:
-        server.boots(snapshots)
+    with server_with_driver(NAME, RIG, snapshots) as server:
         server.has_the_driver()
         inventory(made, **{NAME: {"limits": {"persistence": True, "power_limit_w": BEFORE_W}}})
         done = invoke("provision", "--host", NAME, "--inventory", str(made), "--tags", "limits", "--yes")
         assert limits() == [BEFORE_W] * 3, done.stdout + done.stderr
         yield made
-    finally:
-        commands.down(name=NAME, say=print)
 
 
 @pytest.fixture(autouse=True)
@@ -61,14 +52,6 @@ def limits() -> list[float]:
     return [int(found.get(f"gpu{number}.set.power_limit_mw", 0)) / 1000 for number in range(3)]
 
 
-def until(true: Callable[[], object], within_s: float, what: str) -> None:
-    """Waits until the function returns something true."""
-    ends = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < ends, f"not within {within_s:g} s: {what}; the limits are {limits()}"
-        time.sleep(0.05)
-
-
 def words(folder: Path, *more: str, points: int = 3) -> list[str]:
     """The command line of a sweep."""
     return ["--host", NAME, "--inventory", str(folder), "--points", str(points), "--yes", *more]
@@ -76,12 +59,8 @@ def words(folder: Path, *more: str, points: int = 3) -> list[str]:
 
 def begun(folder: Path, points: int = 3) -> subprocess.Popen[str]:
     """Starts a sweep; returns its process when the GPUs have the limits of the second point."""
-    env = {**os.environ, "COLUMNS": "100"}
-    process = subprocess.Popen(
-        argv("limits.find", *words(folder, points=points)),
-        cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    until(lambda: limits()[0] not in (BEFORE_W, 100), 60, "a sweep at its second point")
+    process = start("limits.find", *words(folder, points=points))
+    until(lambda: limits()[0] not in (BEFORE_W, 100), "a sweep at its second point")
     return process
 
 
@@ -136,7 +115,7 @@ def test_after_a_controller_that_is_killed_or_interrupted(folder: Path, ssh: Ssh
     assert "the GPUs are in use by" in second.stdout + second.stderr
     process.kill()
     process.wait()
-    until(lambda: limits() == [BEFORE_W] * 3, 60, "limits as before kill -9 here")
+    until(lambda: limits() == [BEFORE_W] * 3, "limits as before kill -9 here")
     log = ssh(NAME, "sudo cat /run/rigwright-p2p/log").stdout
     assert "nobody waits for this sweep any more" in log
     process = begun(folder)
@@ -189,7 +168,7 @@ def test_after_a_program_or_a_unit_that_is_killed(folder: Path, ssh: Ssh) -> Non
     ):
         process = begun(folder)
         assert ssh(NAME, kill).returncode == 0
-        until(lambda: limits() == [BEFORE_W] * 3, 60, f"limits as before {kill}")
+        until(lambda: limits() == [BEFORE_W] * 3, f"limits as before {kill}")
         text = ended(process)
         assert process.returncode == 1, text
         assert "the limits are as before" in text
@@ -205,7 +184,7 @@ def test_the_next_sweep_puts_back_what_a_killed_one_could_not(folder: Path, ssh:
     )
     kill = "sudo systemctl kill --kill-whom=all -s KILL rigwright-p2p"
     assert ssh(NAME, f"{off}; {kill}").returncode == 0
-    until(lambda: "failed" in ssh(NAME, "systemctl is-active rigwright-p2p").stdout, 60, "the end of the unit")
+    until(lambda: "failed" in ssh(NAME, "systemctl is-active rigwright-p2p").stdout, "the end of the unit")
     assert limits()[0] != BEFORE_W
     assert ssh(NAME, on).returncode == 0
     done = invoke("limits.find", *words(folder))
@@ -219,8 +198,8 @@ def test_after_a_power_cut(folder: Path, ssh: Ssh) -> None:
     process = begun(folder)
     commands.power_cut(NAME)
     commands.power_on(NAME)
-    until(lambda: ssh(NAME, "true").returncode == 0, 60, "a boot")
-    until(lambda: limits() == [BEFORE_W] * 3, 60, "limits as before the power cut")
+    until(lambda: ssh(NAME, "true").returncode == 0, "a boot")
+    until(lambda: limits() == [BEFORE_W] * 3, "limits as before the power cut")
     text = ended(process)
     assert process.returncode == 1, text
     assert "gpu-limits.service sets the limits of the inventory" in " ".join(text.split())

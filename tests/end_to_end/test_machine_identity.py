@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.base.paths import KNOWN_HOSTS, SSH_KEY
 from lab.cli import commands
 from lab.power import switch
-from tests.end_to_end.rw import document, invoke
+from tests.end_to_end.rw import document, invoke, login_variables
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(300)]
 PLAY = "- name: A play\n  hosts: all\n  checks:\n    - name: Machine\n      machine.unchanged:\n"
@@ -41,25 +40,9 @@ class Named:
 
     def words(self, **hosts: str) -> tuple[str, ...]:
         """The options of a command for these hosts."""
-        given = {
-            name: {
-                "ansible_host": str(switch.get(host).address),
-                "ansible_user": "ubuntu",
-                "ansible_ssh_private_key_file": str(SSH_KEY),
-                "ssh_known_hosts": str(KNOWN_HOSTS),
-                "ansible_become_password": "hunter2",
-            }
-            for name, host in hosts.items()
-        }
+        given = {name: login_variables(host, ansible_become_password="hunter2") for name, host in hosts.items()}
         (self.folder / "hosts.yml").write_text(yaml.safe_dump({"rack": {"hosts": given}}))
-        return (
-            "--inventory",
-            str(self.folder / "hosts.yml"),
-            "--playbook",
-            str(self.folder / "play.yml"),
-            "--host",
-            "all",
-        )
+        return "--inventory", f"{self.folder}/hosts.yml", "--playbook", str(self.folder / "play.yml"), "--host", "all"
 
     def run(self, command: str, **hosts: str) -> dict[str, Any]:
         """The reports of the hosts."""

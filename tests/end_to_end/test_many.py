@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.base.paths import KNOWN_HOSTS, SSH_KEY
 from lab.cli import commands
-from lab.power import switch
 from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import document, invoke, not_as_wanted, on_terminal
+from tests.end_to_end.rw import document, invoke, login_variables, not_as_wanted, on_terminal
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(180)]
 NAMES = ("t-many1", "t-many2", "t-many3")
@@ -38,15 +36,9 @@ def hosts(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Yields environment variables that name an inventory of three running hosts and one that is down."""
     commands.up(name="t-many", count=3, say=print)
     folder = tmp_path_factory.mktemp("many")
-    listed: dict[str, dict[str, Any]] = {name: {"ansible_host": str(switch.get(name).address)} for name in NAMES}
-    common = {
-        "ansible_user": "ubuntu",
-        "ansible_ssh_private_key_file": str(SSH_KEY),
-        "ssh_known_hosts": str(KNOWN_HOSTS),
-        "p2p_wheels": "none",
-    }
-    away = {**listed[NAMES[0]], "ansible_port": 9}
-    groups = {"up": {"hosts": listed, "vars": common}, "down": {"hosts": {"t-away": away}, "vars": common}}
+    listed = {name: login_variables(name, p2p_wheels="none") for name in NAMES}
+    away = {"t-away": login_variables(NAMES[0], ansible_port=9, p2p_wheels="none")}
+    groups = {"up": {"hosts": listed}, "down": {"hosts": away}}
     (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": groups}}, sort_keys=False))
     for name, text in (("room", ROOM), ("boot", BOOT)):
         (folder / f"{name}.yml").write_text(text)

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.base.paths import KNOWN_HOSTS, SSH_KEY
 from lab.bench import trials
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import document, not_as_wanted
+from tests.end_to_end.rw import document, login_variables, not_as_wanted
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 PLAY = trials.VM_PLAY + "  checks:\n    - name: Login after a boot\n      boot.host_comes_back:\n"
@@ -69,14 +68,7 @@ FAULTS = {
 @pytest.fixture
 def given(spare_host: str, tmp_path: Path) -> list[str]:
     """Returns the words of a command about a fresh host that wants a kernel parameter, and so a reboot."""
-    variables = {
-        "ansible_host": str(switch.get(spare_host).address),
-        "ansible_user": "ubuntu",
-        "ansible_ssh_private_key_file": str(SSH_KEY),
-        "ssh_known_hosts": str(KNOWN_HOSTS),
-        "kernel_cmdline": ["pcie_aspm=off"],
-        "reboot": {"trial": False},
-    }
+    variables = login_variables(spare_host, kernel_cmdline=["pcie_aspm=off"], reboot={"trial": False})
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {spare_host: variables}}}))
     (tmp_path / "play").write_text(PLAY)
     return ["--host", spare_host, "--inventory", str(tmp_path / "hosts.yml"), "--playbook", str(tmp_path / "play")]

@@ -7,12 +7,8 @@ TCP between them is real, and so is NCCL's all-reduce, as far as the simulated N
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,33 +21,14 @@ from lab.power import switch
 from lab.simulators.cuda.build import build
 from lab.simulators.nvml.bare import CACHE
 from tests.end_to_end.conftest import ssh
-from tests.end_to_end.rw import argv, document, inventory, invoke, not_as_wanted
+from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted, start, until
 from tests.end_to_end.test_rigs import Server
-from tests.paths import ROOT
-
-STAND_IN = ROOT / "tests" / "stand_ins" / "torch"
+from tests.end_to_end.test_training import STAND_IN, TORCHRUN, VERSION
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 NAMES = ("t-node1", "t-node2", "t-node3")
-TORCH = "2.7.1"
-TORCHRUN = '''"""Of the stand-in: ranks that trained well."""
-import json, os, sys
-
-words = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
-nodes, own = int(words["--nnodes"]), int(words["--nproc_per_node"])
-folder, number = sys.argv[sys.argv.index("--write") + 1], 0
-if nodes > 1:
-    assert os.environ["NCCL_SOCKET_IFNAME"] == "=eth0" and words["--rdzv_backend"] == "c10d"
-    number = json.load(open(os.path.join(os.path.dirname(__file__), "addresses.json"))).index(words["--local_addr"])
-for rank in range(number * own, (number + 1) * own):
-    found = dict(rank=rank, world=nodes * own, stage="done", device="Tesla V100-SXM2-16GB", capability="7.0", precision="fp16", backend="nccl")
-    found.update(torch="2.7.1", steps=100, batch=1024, seconds=5.0, samples_s=900.0 * nodes * own * (0.9 if nodes > 1 else 1))
-    found.update(loss_first=1.0, loss_last=0.2, weights="ab" * 32, error=None)
-    with open(os.path.join(folder, "rank.%d" % rank), "w") as file:
-        json.dump(found, file)
-'''
-VERSION = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Thu Jan 1 00:00:00 UTC 2026\n"
+NVRM = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Thu Jan 1 00:00:00 UTC 2026\n"
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +59,7 @@ def given(folder: Path, **keys: Any) -> list[str]:
 def trained(nodes: tuple[str, ...], snapshots: Path) -> Iterator[str]:
     """Yields the interpreter of an environment with a stand-in for torch and the simulated NCCL, on three nodes with
     the driver loaded."""
-    server = Server("t181", ssh)
+    server = Server("t181")
     boot(distro=server.distro, snapshot=server.with_driver(snapshots))
     distributed: list[Path] = []
     for name in nodes:
@@ -93,7 +70,12 @@ def trained(nodes: tuple[str, ...], snapshots: Path) -> Iterator[str]:
         packages = environment / f"lib/python{version}/site-packages"
         shutil.copytree(STAND_IN, packages / "torch")
         said = json.dumps(
-            {"version": TORCH, "gpus": [["Tesla V100-SXM2-16GB", 7, 0]] * 4, "flags": "sm_60 sm_70", "nccl": [2, 21, 5]}
+            {
+                "version": VERSION,
+                "gpus": [["Tesla V100-SXM2-16GB", 7, 0]] * 4,
+                "flags": "sm_60 sm_70",
+                "nccl": [2, 21, 5],
+            }
         )
         init = packages / "torch/__init__.py"
         init.write_text(init.read_text().replace('os.environ.get("TORCH_STAND_IN", "{}")', repr(said)))
@@ -198,7 +180,7 @@ def test_what_is_refused_before_anything_starts(nodes: tuple[str, ...], tmp_path
     hw = {name: switch.get(name).hw / "proc/nvidia/version" for name in nodes}
     for name, path in hw.items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text(VERSION.format("550.54.14" if name == three else "535.183.01"))
+        path.write_text(NVRM.format("550.54.14" if name == three else "535.183.01"))
     try:
         unlike = invoke("train.smoke", *given(tmp_path / "unlike"))
         assert unlike.returncode == 1
@@ -268,19 +250,12 @@ def test_a_training_over_three_nodes(nodes: tuple[str, ...], trained: str, tmp_p
 
 def test_nothing_runs_on_after_the_end_of_the_controller(nodes: tuple[str, ...], tmp_path: Path) -> None:
     inject.fault(nodes[0], "slow-network", "", print)
-    words = argv("train.smoke", *given(tmp_path))
-    controller = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    controller = start("train.smoke", *given(tmp_path))
     try:
-        until = time.monotonic() + 60
-        while not any(at_work(name) for name in nodes):
-            assert time.monotonic() < until
-            assert controller.poll() is None
-        os.kill(controller.pid, signal.SIGKILL)
+        until(lambda: any(at_work(name) for name in nodes), "a measurement")
+        controller.kill()
         controller.wait()
-        until = time.monotonic() + 75
-        while left := [at_work(name) for name in nodes if at_work(name)]:
-            assert time.monotonic() < until, left
-            time.sleep(1)
+        until(lambda: not any(at_work(name) for name in nodes), "the end of the measurement", 75)
     finally:
         controller.kill()
         controller.wait()

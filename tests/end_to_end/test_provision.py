@@ -18,7 +18,7 @@ from lab.cli import commands
 from lab.faults import inject
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh, reboot, training
-from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
+from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted, until
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.lab
@@ -388,12 +388,7 @@ def test_what_a_gpu_forgets_is_given_again_and_what_somebody_set_is_left(whole: 
     ours = ["200.00, 1005"] * 4
     ssh(whole, "sudo nvidia-smi -i 3 -r && sudo nvidia-smi -i 1 -pl 250")
     assert ssh(whole, power).stdout.splitlines()[3] != ours[3]
-    deadline = time.monotonic() + 150
-    while ssh(whole, power).stdout.splitlines()[3] != ours[3]:
-        assert time.monotonic() < deadline, ssh(
-            whole, "systemctl list-timers --all; systemctl status gpu-limits*"
-        ).stdout
-        time.sleep(1)
+    until(lambda: ssh(whole, power).stdout.splitlines()[3] == ours[3], "the timer gives GPU 3 its limits", 150)
     assert ssh(whole, power).stdout.splitlines() == [ours[0], "250.00, 1005", *ours[2:]]
     found = document("verify", "--host", whole, "--tags", "limits")
     assert found["exit_code"] == 2

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from lab.cli import commands
 from lab.hardware import hw_state
-from lab.hardware.rigfile import describe
 from lab.host import login
 from lab.power import switch
 from rigwright import inventory
@@ -25,9 +21,8 @@ from rigwright.features.recorder.checks import explained
 from rigwright.features.recorder.facts import FOLDERS, PROGRAM, UNIT, Recording
 from rigwright.fleet import host_runs
 from tests.end_to_end.conftest import ssh
-from tests.end_to_end.rw import INVENTORY, argv, document, invoke
-from tests.end_to_end.test_rigs import Server
-from tests.paths import ROOT
+from tests.end_to_end.rw import INVENTORY, document, invoke, read_until, start, until
+from tests.end_to_end.test_rigs import server_with_driver
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -41,11 +36,8 @@ LEFT = (
 @pytest.fixture(scope="module", autouse=True)
 def _box(lab_root: None, snapshots: Path) -> Iterator[None]:  # noqa: ARG001
     """Starts a servbadge with the driver loaded."""
-    server = Server("servbadge", ssh)
-    server.host, server.described = NAME, describe("servbadge", NAME)
-    server.boots(snapshots)
-    yield
-    commands.down(name=NAME, say=print)
+    with server_with_driver(NAME, "servbadge", snapshots):
+        yield
 
 
 @pytest.fixture
@@ -75,13 +67,6 @@ def left() -> str:
 
 def loads(percent: object) -> None:
     hw_state.edit(switch.get(NAME).hw, volatile={f"gpu{number}.load": percent for number in range(4)})
-
-
-def until(condition: Callable[[], bool], what: str, within_s: float = 60) -> None:
-    ends = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < ends, f"not within {within_s} s: {what}"
-        time.sleep(0.2)
 
 
 @pytest.mark.nightly
@@ -126,27 +111,22 @@ def test_a_recorder_that_nobody_follows_takes_all_of_it_away(run: Callable[[], H
 
 
 @pytest.mark.nightly
-def test_a_reset_in_the_middle_is_explained(run: Callable[[], HostRun], tmp_path: Path) -> None:
+def test_a_reset_in_the_middle_is_explained(run: Callable[[], HostRun]) -> None:
     assert _finding(document("verify", "--host", NAME, "--tags", "hardware", "--quick"))["verdict"] == "pass"
-    log = tmp_path / "watch"
-    with log.open("w") as out:
-        watch = subprocess.Popen(
-            argv("power.watch", "--host", NAME), cwd=ROOT, env={**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY)},
-            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+    watch = start("power.watch", "--host", NAME)
     try:
-        until(lambda: "160 W together" in log.read_text(), "the first reading")
+        said = read_until(watch, "160 W together")
         loads(100)
         time.sleep(2)
         before = switch.get(NAME).boots.read_text()
         hw_state.edit(switch.get(NAME).hw, volatile={"supply1.out": 1, "supply2.out": 1})  # the third cannot carry it
         until(lambda: switch.get(NAME).boots.read_text() != before, "the reset")
         login.wait(switch.get(NAME), 60)
-        assert watch.wait(60) == 2, log.read_text()
+        said += "".join(watch.stdout or ())
+        assert watch.wait(60) == 2, said
     finally:
         watch.kill()
         watch.wait()
-    said = log.read_text()
     assert "went down: last seen" in said
     assert "all 4 GPUs at 2" in said
     finding = _finding(document("verify", "--host", NAME, "--tags", "hardware", "--quick"))
@@ -184,14 +164,8 @@ def test_power_watch_shows_peaks_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_ctrl_c_ends_power_watch_and_leaves_nothing() -> None:
-    watch = subprocess.Popen(
-        argv("power.watch", "--host", NAME), cwd=ROOT, env={**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY)},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    assert watch.stdout is not None
-    for line in watch.stdout:
-        if "together" in line:
-            break
+    watch = start("power.watch", "--host", NAME)
+    read_until(watch, "together")
     assert PROGRAM in left()
     watch.send_signal(signal.SIGINT)
     rest = watch.communicate(timeout=30)[0]

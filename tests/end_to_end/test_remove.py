@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli import commands
-from lab.hardware.rigfile import describe
 from tests.end_to_end.conftest import Ssh
 from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
-from tests.end_to_end.test_rigs import Server
+from tests.end_to_end.test_rigs import server_with_driver
 
 pytestmark = pytest.mark.lab
 NAME, RIG = "t-remove", "rig-3090"
@@ -53,13 +51,10 @@ def _packages_that_stay(ssh: Ssh) -> list[str]:
 
 
 @pytest.fixture
-def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+def given(snapshots: Path, tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """Yields --host and --inventory of a host with an older release of its driver, without CUDA."""
-    server = Server(RIG, ssh)
-    server.host, server.described = NAME, describe(RIG, NAME)
-    server.boots(snapshots)
-    yield "--host", NAME, "--inventory", inventory(tmp_path / "remove", **{NAME: {"cuda": None}})
-    commands.down(name=NAME, say=print)
+    with server_with_driver(NAME, RIG, snapshots):
+        yield "--host", NAME, "--inventory", inventory(tmp_path / "remove", **{NAME: {"cuda": None}})
 
 
 @pytest.mark.nightly

@@ -3,8 +3,6 @@ part of them."""
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
@@ -15,7 +13,7 @@ from lab.cli import commands
 from lab.host import login
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import argv, document, inventory, invoke, not_as_wanted
+from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted, start, until
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.lab
@@ -45,11 +43,9 @@ def bare(lab_root: None, request: pytest.FixtureRequest) -> Iterator[None]:  # n
 def _cut_while_packages_go(*words: str) -> str:
     """Runs a command and cuts the host's power when dpkg has removed the first packages; returns what it printed."""
     log = switch.get(NAME).root / "var/log/dpkg.log"
-    seen, ends = log.read_text().count(" remove "), time.monotonic() + 300
-    done = subprocess.Popen(argv(*words), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while log.read_text().count(" remove ") < seen + 3:
-        assert done.poll() is None, done.communicate()[0]
-        assert time.monotonic() < ends, "no package was removed within 300 s"
+    before = log.read_text().count(" remove ")
+    done = start(*words)
+    until(lambda: log.read_text().count(" remove ") >= before + 3, "three removed packages", 300)
     commands.power_cut(NAME)
     commands.power_on(NAME)
     login.wait(switch.get(NAME))

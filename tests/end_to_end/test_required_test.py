@@ -8,25 +8,19 @@ interrupted further on.
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from lab.cli import commands
-from lab.hardware.rigfile import describe
 from lab.host import login
 from lab.power import switch
 from rigwright.facts.boot.trial import FOLDER
 from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import argv, document, inventory, invoke
-from tests.end_to_end.test_rigs import Server
-from tests.paths import ROOT
+from tests.end_to_end.rw import document, inventory, invoke, read_until, start, until
+from tests.end_to_end.test_rigs import server_with_driver
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 NAME, RIG = "t-required", "rig-3090"
@@ -37,10 +31,8 @@ RECORD = "cat /var/lib/rigwright/p2p-test.owed 2>/dev/null; :"
 
 def boot_begins() -> None:
     """Waits until the host has begun its second boot."""
-    boots, until = switch.get(NAME).boots, time.monotonic() + 120
-    while len(boots.read_text().splitlines()) < 2:
-        assert time.monotonic() < until, "it did not reboot within 120 s"
-        time.sleep(0.05)
+    boots = switch.get(NAME).boots
+    until(lambda: len(boots.read_text().splitlines()) == 2, "its reboot", 120)
 
 
 @dataclass(frozen=True)
@@ -75,29 +67,19 @@ PLACES = {
 
 
 @pytest.fixture
-def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+def given(snapshots: Path, tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """Yields --host and --inventory of a host with an older release of its driver, without CUDA."""
-    server = Server(RIG, ssh)
-    server.host, server.described = NAME, describe(RIG, NAME)
-    server.boots(snapshots)
-    yield "--host", NAME, "--inventory", inventory(tmp_path / "required", **{NAME: {"cuda": None}})
-    commands.down(name=NAME, say=print)
+    with server_with_driver(NAME, RIG, snapshots):
+        yield "--host", NAME, "--inventory", inventory(tmp_path / "required", **{NAME: {"cuda": None}})
 
 
 def interrupted(place: Place, given: tuple[str, ...]) -> str:
     """Provisions the host, interrupts that, and returns its output."""
-    with subprocess.Popen(
-        argv("provision", *given, "--yes"), cwd=ROOT, env={**os.environ, "COLUMNS": "160"}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, text=True,
-    ) as run:  # fmt: skip
-        assert run.stdout
-        text, sent = "", False
-        for line in run.stdout:
-            text += line
-            if place.at in line and not sent:
-                place.wait()
-                run.send_signal(place.by)
-                sent = True
+    with start("provision", *given, "--yes", COLUMNS="160") as run:
+        text = read_until(run, place.at)
+        place.wait()
+        run.send_signal(place.by)
+        text += "".join(run.stdout or ())
     assert run.returncode == place.code, text
     assert "proved by" not in text
     return text

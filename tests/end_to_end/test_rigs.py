@@ -10,11 +10,11 @@ import re
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pynvml
@@ -24,10 +24,10 @@ from lab.cli import commands
 from lab.hardware.rigfile import describe
 from lab.power import switch
 from rigwright import catalogue
+from tests.end_to_end.conftest import ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
-Ssh = Callable[..., "CompletedProcess[str]"]
 EVERY_RUN = ("servbadge", "rig-3090", "h100-sxm")
 """Rigs whose tests run each time: application clocks and NVLinks, a GeForce, NVSwitches. The others run nightly."""
 OTHERS = [name for name in catalogue.all_rigs() if name not in EVERY_RUN]
@@ -85,8 +85,8 @@ def script() -> str:
 class Server:
     """A host of a rig, with the output of all commands."""
 
-    def __init__(self, rig: str, ssh: Ssh) -> None:
-        self.rig, self.host, self.ssh = rig, f"t-{rig}", ssh
+    def __init__(self, rig: str, name: str = "") -> None:
+        self.rig, self.host = rig, name or f"t-{rig}"
         self.known = catalogue.rig(rig, "test")
         self.described = describe(rig, self.host)
         self.gpus: list[dict[str, Any]] = self.described["gpus"]
@@ -136,7 +136,7 @@ class Server:
     def does(self, command: str, host: str = "") -> str:
         """Runs a command on the host (default: the rig's host), which must succeed, and returns its output."""
         name = host or self.host
-        done = self.ssh(name, f"PATH=$PATH:/usr/sbin:/sbin\n{command}", 180)
+        done = ssh(name, f"PATH=$PATH:/usr/sbin:/sbin\n{command}", 180)
         assert done.returncode == 0, f"{name}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         return str(done.stdout)
 
@@ -152,10 +152,21 @@ class Server:
         return [[cell.strip() for cell in row[1 : 1 + len(self.gpus)]] for row in rows]
 
 
+@contextmanager
+def server_with_driver(name: str, rig: str, snapshots: Path) -> Iterator[Server]:
+    """Boots a host of a rig with the driver on its disk; removes it at the end."""
+    server = Server(rig, name)
+    try:
+        server.boots(snapshots)
+        yield server
+    finally:
+        commands.down(name=name, say=print)
+
+
 @pytest.fixture(scope="module")
-def group(request: pytest.FixtureRequest, snapshots: Path, ssh: Ssh) -> Iterator[dict[str, Server]]:
+def group(request: pytest.FixtureRequest, snapshots: Path) -> Iterator[dict[str, Server]]:
     """Starts the servers of several rigs in parallel."""
-    servers = {name: Server(name, ssh) for name in GROUPS[request.param]}
+    servers = {name: Server(name) for name in GROUPS[request.param]}
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda server: server.boots(snapshots), servers.values()))
         list(pool.map(Server.has_the_driver, servers.values()))
@@ -285,7 +296,7 @@ def refusals(server: Server) -> None:
         assert no_lock == ("locked_graphics" not in model.clock_verbs)
 
 
-def test_two_hosts_of_one_rig_have_nothing_in_common(lab_root: None, ssh: Ssh) -> None:  # noqa: ARG001
+def test_two_hosts_of_one_rig_have_nothing_in_common(lab_root: None) -> None:  # noqa: ARG001
     commands.up(name="t-twin", rig="servbadge", count=2, say=print)
     try:
         found = [switch.get(name).hw.joinpath("board.conf").read_text() for name in ("t-twin1", "t-twin2")]

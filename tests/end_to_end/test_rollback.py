@@ -3,21 +3,16 @@ it."""
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
 
 import pytest
 
-from lab.cli import commands
-from lab.hardware.rigfile import describe
 from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import argv, document, inventory, invoke, not_as_wanted
+from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted, start, until
 from tests.end_to_end.test_remove import STATE
-from tests.end_to_end.test_rigs import Server
-from tests.paths import ROOT
+from tests.end_to_end.test_rigs import server_with_driver
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(1200)]
 NAME, RIG = "t-rollback", "rig-3090"
@@ -28,17 +23,10 @@ OTHER_ID = "sudo sh -c 'echo 0123456789abcdef0123456789abcdef >/etc/machine-id'"
 def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """Yields --host and --inventory of a host with an older release of its driver, without CUDA; its boots are not
     tried."""
-    server = Server(RIG, ssh)
-    server.host, server.described = NAME, describe(RIG, NAME)
-    server.boots(snapshots)
-    ssh(NAME, "sudo LC_ALL=C update-grub")  # the image's grub.cfg was made without a locale
-    yield (
-        "--host",
-        NAME,
-        "--inventory",
-        inventory(tmp_path / "x", **{NAME: {"cuda": None, "p2p_wheels": "none", "reboot": {"trial": False}}}),
-    )
-    commands.down(name=NAME, say=print)
+    with server_with_driver(NAME, RIG, snapshots):
+        ssh(NAME, "sudo LC_ALL=C update-grub")  # the image's grub.cfg was made without a locale
+        wanted = {"cuda": None, "p2p_wheels": "none", "reboot": {"trial": False}}
+        yield "--host", NAME, "--inventory", inventory(tmp_path / "x", **{NAME: wanted})
 
 
 def state(ssh: Ssh) -> list[str]:
@@ -76,13 +64,8 @@ def test_the_same_rollback_again_changes_nothing_and_its_run_undoes_it(given: tu
     assert "it is as before run" in said_by(0, "rollback", *given, "--yes")
     ssh(NAME, "sudo cp -p /root/machine-id /etc/ && sudo rm /root/machine-id")
 
-    first = subprocess.Popen(
-        argv("rollback", *given, "--to", back["run"], "--yes"), cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    until = time.monotonic() + 120
-    while "t" not in ssh(NAME, "sudo test ! -e /var/lib/rigwright/lease || echo t").stdout:
-        assert time.monotonic() < until
-        assert first.poll() is None
+    first = start("rollback", *given, "--to", back["run"], "--yes")
+    until(lambda: ssh(NAME, "sudo test -e /var/lib/rigwright/lease").returncode == 0, "the lease of the first", 120)
     assert "is changing it" in said_by(1, "rollback", *given, "--to", back["run"], "--yes")
     said = first.communicate(timeout=400)[0]
     assert first.returncode == 0, said

@@ -8,14 +8,12 @@ which have no network but the lab's; the controller is this machine.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from lab.base.paths import KNOWN_HOSTS, SSH_KEY
 from lab.cli import commands
 from lab.power import switch
 from tests.end_to_end.conftest import ssh
-from tests.end_to_end.rw import argv, document, inventory
+from tests.end_to_end.rw import document, inventory, start, until
 from tests.paths import ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(900)]
@@ -95,10 +93,7 @@ class Site:
             "--executor",
             self.address,
         )
-        return subprocess.Popen(
-            argv(task, *given, *words, "--json", str(self.folder / "out.json")), cwd=ROOT, env={**os.environ, **own},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+        return start(task, *given, *words, "--json", str(self.folder / "out.json"), **own)
 
     def end(self, run: subprocess.Popen[str]) -> dict[str, str]:
         """Waits for a command, which must succeed; returns the status of each host."""
@@ -134,14 +129,6 @@ def _as_client() -> dict[str, str]:
 
 def _in_etc(variables: dict[str, str]) -> dict[str, str]:
     return {name: value.replace("$PWD", "/etc/rigwright-worker") for name, value in variables.items()}
-
-
-def until(reached: Callable[[], bool], what: str, deadline_s: float = 90) -> None:
-    """Waits until something is so."""
-    ends = time.monotonic() + deadline_s
-    while not reached():
-        assert time.monotonic() < ends, f"not within {deadline_s:g} s: {what}"
-        time.sleep(0.2)
 
 
 def shown(name: str, what: str, service: str) -> int:
@@ -206,26 +193,26 @@ def site(wheels: Path, lab_root: None, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_the_worker_is_killed_and_comes_back(site: Site) -> None:
-    until(lambda: site.registered() == 1, "the worker is at the scheduler")
+    until(lambda: site.registered() == 1, "the worker is at the scheduler", 90)
     assert site.end(site.start("provision", *site.play("first", 2))) == dict.fromkeys(TARGETS, "changed")
     assert site.end(site.start("provision", *site.play("first", 2))) == dict.fromkeys(TARGETS, "ok")
 
     before = shown(WORKER, "MainPID", UNIT)
     is_killed_and_started_again(WORKER, UNIT)
-    until(lambda: site.registered() == 1, "the new worker is at the scheduler")
+    until(lambda: site.registered() == 1, "the new worker is at the scheduler", 90)
     assert shown(WORKER, "MainPID", UNIT) != before
     assert site.end(site.start("provision", *site.play("second", 2))) == dict.fromkeys(TARGETS, "changed")
 
 
 def test_the_worker_is_killed_at_work(site: Site) -> None:
     """The slice goes to the worker that systemd starts again. Each step is done once."""
-    until(lambda: site.registered() == 1, "the worker is at the scheduler")
+    until(lambda: site.registered() == 1, "the worker is at the scheduler", 90)
 
     def said(name: str) -> str:
         return str(ssh(name, "sudo journalctl -q -t rigwright -o cat --no-pager").stdout)
 
     run = site.start("provision", *site.play("cut", STEPS))
-    until(lambda: any("begins the step 'cut 01'" in said(name) for name in TARGETS), "a host is at work")
+    until(lambda: any("begins the step 'cut 01'" in said(name) for name in TARGETS), "a host is at work", 90)
     as_root(WORKER, f"systemctl kill --signal=KILL {UNIT}")
     assert set(site.end(run).values()) <= {"ok", "changed"}
     for name in TARGETS:
@@ -239,7 +226,7 @@ def test_the_scheduler_is_restarted(site: Site) -> None:
     """The worker ends or connects again; in both cases it is at the new scheduler after a while, without anybody's
     help."""
     is_killed_and_started_again(SCHEDULER, "rigwright-scheduler")
-    until(lambda: site.registered() == 1, "the worker is at the new scheduler")
+    until(lambda: site.registered() == 1, "the worker is at the new scheduler", 90)
     assert site.end(site.start("provision", *site.play("third", 1))) == dict.fromkeys(TARGETS, "changed")
 
 
@@ -251,7 +238,7 @@ def test_a_plan_of_a_gpu_machine_is_that_of_the_controller(site: Site) -> None:
         site.folder / "there", **{WORKER: {"ansible_ssh_private_key_file": None, "ssh_known_hosts": None}}
     )
     own = document("plan", "--inventory", here, "--host", WORKER)["hosts"][WORKER]
-    until(lambda: site.registered() == 1, "the worker is at the scheduler")
+    until(lambda: site.registered() == 1, "the worker is at the scheduler", 90)
     run = site.start("plan", inventory=there)
     said, _ = run.communicate(timeout=240)
     assert run.returncode == 2, said
@@ -263,7 +250,7 @@ def test_a_plan_of_a_gpu_machine_is_that_of_the_controller(site: Site) -> None:
 
 def test_its_rights_are_few(site: Site) -> None:
     """The service has no capability, and its files are its own."""
-    until(lambda: site.registered() == 1, "the worker is at the scheduler")
+    until(lambda: site.registered() == 1, "the worker is at the scheduler", 90)
     pid = shown(WORKER, "MainPID", UNIT)
     status = as_root(WORKER, f'grep -E "^(Cap(Eff|Bnd)|NoNewPrivs|Seccomp):" /proc/{pid}/status')
     assert re.findall(r"\t(\w+)", status) == ["0000000000000000", "0000000000000000", "1", "2"]

@@ -10,7 +10,7 @@ import yaml
 
 from lab.base.paths import KNOWN_HOSTS, SSH_KEY
 from lab.power import switch
-from tests.end_to_end.rw import document, invoke
+from tests.end_to_end.rw import document, invoke, login_variables
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.lab
@@ -20,21 +20,13 @@ BENCH = str(ROOT / "playbooks" / "bench.yml")
 def _inventory(folder: Path, **hosts: dict[str, object]) -> str:
     """Returns the path of a new inventory of these hosts; only host keys that the variables name are known."""
     path = folder / "hosts.yml"
-    path.write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    written = {name: {key: value for key, value in host.items() if value is not None} for name, host in hosts.items()}
+    path.write_text(yaml.safe_dump({"all": {"hosts": written}}))
     return str(path)
 
 
-def _host(name: str, **more: object) -> dict[str, object]:
-    return {
-        "ansible_host": str(switch.get(name).address),
-        "ansible_user": "ubuntu",
-        "ansible_ssh_private_key_file": str(SSH_KEY),
-        **more,
-    }
-
-
 def test_an_unknown_key_is_refused_and_trust_records_it(plain_host: str, tmp_path: Path) -> None:
-    inventory = _inventory(tmp_path, box=_host(plain_host))
+    inventory = _inventory(tmp_path, box=login_variables(plain_host, ssh_known_hosts=None))
     refused = document("facts", "--host", "box", "--inventory", inventory, HOME=str(tmp_path))
     assert refused["exit_code"] == 3
     assert "invoke trust --host box" in refused["hosts"]["box"]["error"]["fix"]
@@ -51,7 +43,7 @@ def test_a_changed_key_is_refused(plain_host: str, tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
     known = tmp_path / "known_hosts"
     known.write_text(f"{switch.get(plain_host).address} {other.with_suffix('.pub').read_text()}")
-    inventory = _inventory(tmp_path, box=_host(plain_host, ssh_known_hosts=str(known)))
+    inventory = _inventory(tmp_path, box=login_variables(plain_host, ssh_known_hosts=str(known)))
     found = document("facts", "--inventory", inventory, HOME=str(tmp_path))
     assert found["exit_code"] == 3
     assert "has changed" in found["hosts"]["box"]["error"]["found"]
@@ -70,7 +62,7 @@ def test_the_gateway_is_verified_too(plain_host: str, spare_host: str, tmp_path:
     (tmp_path / ".ssh" / "config").write_text(config)
     known = {name: line for line in KNOWN_HOSTS.read_text().splitlines() for name in line.split()[0].split(",")}
     mine = tmp_path / ".ssh" / "known_hosts"
-    inventory = _inventory(tmp_path, far={**_host(spare_host), "ansible_host": "far"})
+    inventory = _inventory(tmp_path, far=login_variables(spare_host, ansible_host="far", ssh_known_hosts=None))
     mine.write_text(known[str(far.address)] + "\n")
     refused = document("facts", "--inventory", inventory, HOME=str(tmp_path))
     assert (refused["exit_code"], "not known" in refused["hosts"]["far"]["error"]["found"]) == (3, True)
@@ -85,10 +77,7 @@ def test_the_second_of_two_keys_is_the_right_one(plain_host: str, tmp_path: Path
     wrong = tmp_path / "wrong"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(wrong)], check=True)
     config.write_text(f"Host *\n  IdentityFile {wrong}\n  IdentityFile {SSH_KEY}\n")
-    address = str(switch.get(plain_host).address)
-    inventory = _inventory(
-        tmp_path, box={"ansible_host": address, "ansible_user": "ubuntu", "ssh_known_hosts": str(KNOWN_HOSTS)}
-    )
+    inventory = _inventory(tmp_path, box=login_variables(plain_host, ansible_ssh_private_key_file=None))
     found = document("facts", "--inventory", inventory, HOME=str(tmp_path))
     assert found["exit_code"] == 0, found["hosts"]["box"]["error"]
 
@@ -101,8 +90,9 @@ def test_hosts_side_by_side_and_equal_plans_once(plain_host: str, spare_host: st
 
 
 def test_one_host_that_is_away_does_not_stop_the_others(plain_host: str, tmp_path: Path) -> None:
-    away = {**_host(plain_host), "ansible_port": 2222}
-    inventory = _inventory(tmp_path, box=_host(plain_host, ssh_known_hosts=str(KNOWN_HOSTS)), away=away)
+    inventory = _inventory(
+        tmp_path, box=login_variables(plain_host), away=login_variables(plain_host, ansible_port=2222)
+    )
     found = document("facts", "--host", "all", "--inventory", inventory)
     assert found["exit_code"] == 3
     assert {name: host["status"] for name, host in found["hosts"].items()} == {"box": "ok", "away": "unreachable"}

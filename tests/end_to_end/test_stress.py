@@ -4,7 +4,6 @@ refused."""
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,15 +12,12 @@ from typing import Any
 
 import pytest
 
-from lab.cli import commands
 from lab.faults import inject
 from lab.hardware import hw_state
-from lab.hardware.rigfile import describe
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh, reboot, training
-from tests.end_to_end.rw import INVENTORY, argv, document, invoke, on_terminal
-from tests.end_to_end.test_rigs import Server
-from tests.paths import ROOT
+from tests.end_to_end.rw import document, invoke, on_terminal, read_until, start
+from tests.end_to_end.test_rigs import server_with_driver
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 NAME, RIG = "t-stress", "servbadge"
@@ -32,14 +28,11 @@ LEFT = (
 
 
 @pytest.fixture(scope="module")
-def host(snapshots: Path, ssh: Ssh) -> Iterator[str]:
+def host(snapshots: Path) -> Iterator[str]:
     """Yields the name of a host with a driver and without CUDA; a second of heat is a minute."""
-    server = Server(RIG, ssh)
-    server.host, server.described = NAME, describe(RIG, NAME)
-    server.boots(snapshots)
-    hw_state.edit(switch.get(NAME).hw, volatile={"heat.speed": 60})
-    yield NAME
-    commands.down(name=NAME, say=print)
+    with server_with_driver(NAME, RIG, snapshots):
+        hw_state.edit(switch.get(NAME).hw, volatile={"heat.speed": 60})
+        yield NAME
 
 
 @pytest.fixture
@@ -71,29 +64,7 @@ def found(host: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def begin(*words: str) -> subprocess.Popen[str]:
-    """Starts a stress without a terminal."""
-    env = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY), "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
-    command = argv("stress", "--host", NAME, "--yes", *words)
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def reads_until(process: subprocess.Popen[str], words: str) -> None:
-    """Reads the output of a process up to a line with these words."""
-    assert process.stdout
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if words in line:
-            return
-    pytest.fail(f"no line with {words!r}:\n{''.join(lines)}")
+    return start("stress", "--host", NAME, "--yes", *words, COLUMNS="200")
 
 
 @pytest.fixture(scope="module")
@@ -159,11 +130,11 @@ def test_each_fault_has_its_name(healed: str, tmp_path: Path) -> None:
 def test_a_gpu_is_lost_in_the_middle_and_a_second_stress_is_refused(healed: str, tmp_path: Path, ssh: Ssh) -> None:
     file = tmp_path / "lost.json"
     process = begin("--minutes", "0.3", "--json", str(file))
-    reads_until(process, "alone, GPU 0: ok")
+    read_until(process, "alone, GPU 0: ok")
     second = invoke("stress", "--host", NAME, "--minutes", "0.1", "--yes")
     assert second.returncode == 1
     assert "the GPUs are in use by" in second.stdout + second.stderr
-    reads_until(process, "together, 2 GPUs")
+    read_until(process, "together, 2 GPUs")
     inject.fault(healed, "gpu-lost", "1", print)
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 2, out
@@ -182,7 +153,7 @@ def test_the_stress_of_a_killed_controller_is_continued(healed: str, tmp_path: P
     """The same command waits for it and reads its result; another command ends with what to do."""
     file = tmp_path / "continued.json"
     process = begin("--minutes", "0.5")
-    reads_until(process, "alone, GPU 0: ok")
+    read_until(process, "alone, GPU 0: ok")
     process.kill()
     process.wait()
     log = ssh(healed, "sudo stat -c %i /run/rigwright-p2p/log").stdout
@@ -192,7 +163,7 @@ def test_the_stress_of_a_killed_controller_is_continued(healed: str, tmp_path: P
     assert "the GPUs are in use by your stress of" in text
     assert "at once with: sudo systemctl stop rigwright-p2p" in text
     again = begin("--minutes", "0.5", "--json", str(file))
-    reads_until(again, "continues your stress of")
+    read_until(again, "continues your stress of")
     assert ssh(healed, "sudo stat -c %i /run/rigwright-p2p/log").stdout == log
     out, _ = again.communicate(timeout=300)
     assert again.returncode == 0, out
@@ -206,7 +177,7 @@ def test_a_reset_in_the_middle_is_explained_by_the_next_verify(healed: str, tmp_
     """Two of three supplies fail while all GPUs work; the third cannot carry them, and the machine resets."""
     file = tmp_path / "reset.json"
     process = begin("--minutes", "0.5", "--json", str(file))
-    reads_until(process, "in step: ok")  # so the soak runs, with all four
+    read_until(process, "in step: ok")  # so the soak runs, with all four
     hw_state.edit(switch.get(healed).hw, volatile={"supply1.out": 1, "supply2.out": 1})
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 1, out
@@ -233,7 +204,7 @@ def test_what_is_refused_and_ctrl_c(healed: str, ssh: Ssh) -> None:
     code, text = on_terminal([("Load these GPUs with all that they can do?", "no")], "stress", "--host", NAME)
     assert code == 2, text
     process = begin("--minutes", "5")
-    reads_until(process, "alone, GPU 0: ok")
+    read_until(process, "alone, GPU 0: ok")
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 130, out

@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from lab.cli import commands
-from lab.hardware.rigfile import describe
 from lab.power import switch
-from tests.end_to_end.conftest import ssh, training
+from tests.end_to_end.conftest import training
 from tests.end_to_end.rw import document, inventory, invoke
-from tests.end_to_end.test_rigs import Server
+from tests.end_to_end.test_rigs import Server, server_with_driver
 from tests.paths import ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(900)]
@@ -30,14 +28,19 @@ STAND_IN = ROOT / "tests" / "stand_ins" / "torch"
 TORCHRUN = '''"""Of the stand-in: ranks that trained well."""
 import json, os, sys
 
-words = sys.argv[1:]
-world = int(next(word for word in words if word.startswith("--nproc_per_node=")).split("=")[1])
-for rank in range(world):
+words = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
+nodes, own = int(words.get("--nnodes", 1)), int(words["--nproc_per_node"])
+folder, number = sys.argv[sys.argv.index("--write") + 1], 0
+if nodes > 1:
+    assert os.environ["NCCL_SOCKET_IFNAME"] == "=eth0" and words["--rdzv_backend"] == "c10d"
+    number = json.load(open(os.path.join(os.path.dirname(__file__), "addresses.json"))).index(words["--local_addr"])
+world = nodes * own
+for rank in range(number * own, (number + 1) * own):
     found = dict(rank=rank, world=world, stage="done", device="Tesla V100-SXM2-16GB", capability="7.0",
                  precision="fp16", backend="nccl")
-    found.update(torch="2.7.1", steps=100, batch=1024, seconds=5.0, samples_s=900.0 * world, loss_first=1.0,
-                 loss_last=0.2, weights="ab" * 32)
-    with open(os.path.join(words[words.index("--write") + 1], "rank.%d" % rank), "w") as file:
+    found.update(torch="2.7.1", steps=100, batch=1024, seconds=5.0, samples_s=world * (810.0 if nodes > 1 else 900.0),
+                 loss_first=1.0, loss_last=0.2, weights="ab" * 32)
+    with open(os.path.join(folder, "rank.%d" % rank), "w") as file:
         json.dump(dict(found, error=None), file)
 '''
 
@@ -65,10 +68,7 @@ def wheel(folder: Path, gpus: int, torchrun: str = TORCHRUN) -> str:
 @pytest.fixture(scope="module")
 def host(snapshots: Path, lab_root: None) -> Iterator[Server]:  # noqa: ARG001
     """Yields a host with the driver loaded, and on it an index with the stand-in, and a lock."""
-    server = Server(RIG, ssh)
-    server.host, server.described = NAME, describe(RIG, NAME)
-    try:
-        server.boots(snapshots)
+    with server_with_driver(NAME, RIG, snapshots) as server:
         server.has_the_driver()
         root = switch.get(NAME).root
         line = wheel(root / "srv/index/simple/torch", len(server.described["gpus"]))
@@ -78,8 +78,6 @@ def host(snapshots: Path, lab_root: None) -> Iterator[Server]:  # noqa: ARG001
             "sleep 2"
         )
         yield server
-    finally:
-        commands.down(name=NAME, say=print)
 
 
 def words(folder: Path, **keys: Any) -> list[str]:

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from lab.bench import trials
-from lab.cli import commands
 from lab.faults import inject
-from lab.hardware.rigfile import describe
 from lab.host import login
 from lab.power import switch
-from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import invoke
-from tests.end_to_end.test_rigs import Server
+from tests.end_to_end.conftest import Ssh, reboot
+from tests.end_to_end.rw import invoke, start, until
+from tests.end_to_end.test_rigs import server_with_driver
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 NAME, RIG = "t-trial", "servbadge"
@@ -38,16 +36,11 @@ LEFT = (
 @pytest.fixture(scope="module")
 def host(lab_root: None, snapshots: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:  # noqa: ARG001
     """Yields a folder for inventories of a servbadge with a driver, and a playbook in it."""
-    from tests.end_to_end.conftest import ssh
-
-    server = Server(RIG, ssh)
-    server.host, server.described = NAME, describe(RIG, NAME)
-    server.boots(snapshots)
-    server.does("sudo update-grub 2>/dev/null")  # the snapshot's grub.cfg is older than its packages
-    folder = tmp_path_factory.mktemp("trial")
-    (folder / "play.yml").write_text(PLAY)
-    yield folder
-    commands.down(name=NAME, say=print)
+    with server_with_driver(NAME, RIG, snapshots) as server:
+        server.does("sudo update-grub 2>/dev/null")  # the snapshot's grub.cfg is older than its packages
+        folder = tmp_path_factory.mktemp("trial")
+        (folder / "play.yml").write_text(PLAY)
+        yield folder
 
 
 def provision(folder: Path, **changed: Any) -> dict[str, Any]:
@@ -76,8 +69,6 @@ def test_a_healthy_trial_becomes_permanent(host: Path, ssh: Ssh) -> None:
     assert "the new boot is healthy; it is permanent now" in [event.get("text") for event in done["events"]]
     assert f"ro {word} panic=60 rigwright.trial=" in trials.command_line(NAME)
     nothing_left(ssh)
-    from tests.end_to_end.conftest import reboot
-
     reboot(NAME)
     assert trials.command_line(NAME).endswith(f"ro {word}")
     assert provision(host, kernel_cmdline=[word])["status"] == "ok"
@@ -208,19 +199,9 @@ def test_a_hang_needs_a_person_and_then_boots_what_was(host: Path) -> None:
     )
     one = switch.get(NAME)
     before = len(one.boots.read_text().splitlines())
-    import subprocess
-    import time
-
-    from tests.end_to_end.rw import argv
-    from tests.paths import ROOT
-
     words = ("--host", NAME, "--inventory", inventory, "--playbook", str(host / "play.yml"), "--yes")
-    with subprocess.Popen(
-        argv("provision", *words), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    ) as run:
-        until = time.monotonic() + 60
-        while len(one.boots.read_text().splitlines()) == before and time.monotonic() < until:
-            time.sleep(0.1)
+    with start("provision", *words) as run:
+        until(lambda: len(one.boots.read_text().splitlines()) > before, "the trial")
         run.kill()
     inject.heal(NAME, "new-hangs", print)  # off and on
     login.wait(one, 60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.cli import commands
 from lab.faults import inject
-from lab.hardware.rigfile import describe
 from tests.end_to_end import way_back
 from tests.end_to_end.conftest import Ssh
 from tests.end_to_end.plugs import state as state_of_host
 from tests.end_to_end.plugs.machine import Nspawn
-from tests.end_to_end.rw import argv, inventory, invoke
-from tests.end_to_end.test_rigs import Server
-from tests.paths import ROOT
+from tests.end_to_end.rw import inventory, invoke, read_until, start
+from tests.end_to_end.test_rigs import server_with_driver
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 NAME, RIG = "t-try", "rig-3090"
@@ -33,25 +29,22 @@ STATE = f"cat /sys/module/nvidia/version; {PACKAGES}; sed 's/ panic=60 rigwright
 
 
 @pytest.fixture
-def folder(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[Path]:
+def folder(snapshots: Path, tmp_path: Path) -> Iterator[Path]:
     """Yields the inventory of a provisioned host without CUDA and without words for its kernel.
 
     Its limit is above what the products draw: below it, they would slow down where a faster all-reduce leaves the GPUs
     busier.
     """
-    server = Server(RIG, ssh)
-    server.host, server.described = NAME, describe(RIG, NAME)
-    server.boots(snapshots)
-    made = Path(
-        inventory(
-            tmp_path / "inventory",
-            **{NAME: {"cuda": None, "kernel_cmdline": [], "limits": {"persistence": True, "power_limit_w": 350}}},
-        )
-    )
-    done = invoke("provision", "--host", NAME, "--inventory", str(made), "--yes")
-    assert "proved by" in done.stdout, done.stdout + done.stderr
-    yield made
-    commands.down(name=NAME, say=print)
+    with server_with_driver(NAME, RIG, snapshots):
+        wanted: dict[str, Any] = {
+            "cuda": None,
+            "kernel_cmdline": [],
+            "limits": {"persistence": True, "power_limit_w": 350},
+        }
+        made = Path(inventory(tmp_path / "inventory", **{NAME: wanted}))
+        done = invoke("provision", "--host", NAME, "--inventory", str(made), "--yes")
+        assert "proved by" in done.stdout, done.stdout + done.stderr
+        yield made
 
 
 def tried(folder: Path, code: int, *words: str) -> tuple[dict[str, Any], str]:
@@ -153,19 +146,7 @@ def test_a_try_that_is_killed_is_taken_back_by_the_same_command(folder: Path, ss
 
 def killed_at(text: str, task: str, *words: str) -> None:
     """Runs a command and kills it when its output has a text."""
-    command = subprocess.Popen(
-        argv(task, *words),
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert command.stdout is not None
-    seen = []
-    for line in command.stdout:
-        seen.append(line)
-        if text in line:
-            break
+    command = start(task, *words)
+    output = read_until(command, text)
     command.kill()
-    assert command.wait(30) == -signal.SIGKILL, "".join(seen)
+    assert command.wait(30) == -signal.SIGKILL, output

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.base.paths import CHECKOUT, KNOWN_HOSTS, SSH_KEY
+from lab.base.paths import CHECKOUT
 from lab.cli import commands
-from lab.power import switch
 from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import argv
+from tests.end_to_end.rw import argv, login_variables
 from tests.fleet.dask_site import Site
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
@@ -32,15 +31,10 @@ SECRET = "correct horse battery staple"
 def given(plain_host: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns a folder with a playbook and an inventory that lists one host under many names."""
     folder = tmp_path_factory.mktemp("workers")
-    way = {
-        "ansible_host": str(switch.get(plain_host).address),
-        "ansible_user": "ubuntu",
-        "ansible_ssh_private_key_file": str(SSH_KEY),
-        "ssh_known_hosts": str(KNOWN_HOSTS),
-        "ansible_become_password": SECRET,
+    hosts = {
+        f"t-name{number:02}": login_variables(plain_host, ansible_become_password=SECRET) for number in range(COUNT)
     }
-    names = {f"t-name{number:02}": {} for number in range(COUNT)}
-    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": names, "vars": way}}))
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
     (folder / "play.yml").write_text(PLAY)
     return folder
 
@@ -102,10 +96,10 @@ STEPS = 12
 
 
 @pytest.fixture(scope="module")
-def site_hosts(lab_root: None) -> Iterator[dict[str, str]]:  # noqa: ARG001
-    """Yields the addresses of four hosts."""
+def _site_hosts(lab_root: None) -> Iterator[None]:  # noqa: ARG001
+    """Starts the hosts of SITE."""
     commands.up(name="t-site", count=len(SITE), say=print)
-    yield {name: str(switch.get(name).address) for name in SITE}
+    yield
     for name in SITE:
         commands.down(name=name, say=print)
 
@@ -116,15 +110,14 @@ def _said(ssh: Ssh, name: str) -> list[str]:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("_site_hosts")
 @pytest.mark.parametrize("killed", ["worker", "scheduler", "controller"])
-def test_who_is_killed_every_host_does_each_step_and_says_so(
-    site_hosts: dict[str, str], ssh: Ssh, tmp_path: Path, killed: str
-) -> None:
+def test_who_is_killed_every_host_does_each_step_and_says_so(ssh: Ssh, tmp_path: Path, killed: str) -> None:
     """Real hosts, with their own system logs. A step that was cut may be begun again, by the next attempt; none is
     after it was done."""
-    way = {"ansible_user": "ubuntu", "ansible_ssh_private_key_file": str(SSH_KEY), "ssh_known_hosts": str(KNOWN_HOSTS)}
-    hosts = {name: {"ansible_host": address} for name, address in site_hosts.items()}
-    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": way}}))
+    (tmp_path / "hosts.yml").write_text(
+        yaml.safe_dump({"all": {"hosts": {name: login_variables(name) for name in SITE}}})
+    )
     tasks = [{"name": f"Room {n:02}", "file.directory": {"path": f"/srv/{killed}{n:02}"}} for n in range(STEPS)]
     (tmp_path / "play.yml").write_text(yaml.safe_dump([{"name": "P", "hosts": "all", "tasks": tasks}], sort_keys=False))
     before = {name: len(_said(ssh, name)) for name in SITE}
