@@ -81,8 +81,10 @@ def _verify(runs: list[HostRun], text: Any, options: VerifyOptions) -> None:
         if run.report.error is None:
             runner.show_result(run.report, text, options.findings)
             text.line(summary(run.report, options.findings))
-            if names := ", ".join(dict.fromkeys(each.check for each in run.report.findings if acceptable(each))):
-                text.line(f"  [dim]to accept a warning ({names}), name it under `accepted` in the inventory[/]")
+            names = ", ".join(dict.fromkeys(each.check for each in run.report.findings if acceptable(each)))
+            if names and run.report.verdict and run.report.verdict.level == "warn":
+                hint = f"to accept a warning ({names}), name it under `accepted` in the inventory: verify --help"
+                text.line(f"  [dim]{hint}[/]")
 
 
 def summary(report: HostReport, findings: bool) -> str:

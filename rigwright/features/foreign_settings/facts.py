@@ -149,6 +149,7 @@ _OWNERS = re.compile(rf"(?<!\S)/(?:{_FOLDERS})/[^\s'\";]+")
 _COMMENT = re.compile(r"^\s*;.*|^([^'\"#]*\s)?#.*")
 _EXEC = re.compile(r"\s*Exec\w+\s*=\s*[-@:+!]*")
 _SHELL = re.compile(r"^(\S*/)?(env\s+)?(ba|da)?sh(\s+-[a-z]+)*\s+(?=['\"/])")
+_SCRIPT = re.compile(r"((\S*/)?(env|(ba|da)?sh|python[\d.]*)\s+(-\S+\s+)*)?(?P<path>/[^\s'\"]+)")
 _HARMLESS = re.compile(
     r"(#.*|set\s+[-+].*|sleep\s+[\d.]+[smhd]?|exit(\s+\d+)?|(echo|logger)\s[^>`(]*|for\s+\w+\s+in\s[^`(]*|do|done|then|else|fi|"
     r"(export\s+)?\w+=[^\s`(]*|((if|while|until)\s+(!\s+)?)?nvidia-smi(\s+(-q|-L))?(\s*>\s*/dev/null.*)?|true|:)?"
@@ -172,8 +173,11 @@ def _numbered(text: str) -> Iterator[tuple[int, str]]:
 
 def _parts(command: str) -> Iterator[str]:
     """The simple commands of a line of shell text."""
-    for part in re.split(r"&&|\|\||[;|]", command):
-        yield re.sub(r"^((do|then|else|sudo)\s+|[-\w/.]*/(?=nvidia-s))+", "", part.strip().strip("'\""))
+    for part in re.split(r"&&|\|\||[;|]|(?<![>&])&(?![>&])", command):
+        part = part.strip()
+        for mark in "'\"":
+            part = part.strip(mark) if part.count(mark) % 2 else part
+        yield re.sub(r"^((do|then|else|sudo)\s+|[-\w/.]*/(?=nvidia-s))+", "", part)
 
 
 def _kinds(command: str) -> tuple[Kind, ...]:
@@ -214,28 +218,24 @@ def _of_whole(
     commands: list[tuple[int, str]],
     file: _File,
     files: Mapping[str, _File],
-    line: int = 0,
+    source_line: int = 0,
     other: str = "",
 ) -> list[ForeignSetting]:
     """The settings of commands and of the scripts that they name, each with what all of them do beside settings."""
     found: list[tuple[str, int, str]] = []
-    for number, command in commands:
-        inner = _SHELL.sub("", command)
-        named = next((files[word] for word in re.findall(r"[^\s'\";]+", inner) if word in files), None)
-        if named is not None and named is not file:
-            found += [(named.path, at, text) for at, text in _numbered(named.text)]
-        else:
-            found.append((file.path, number, inner))
-    rest = [
-        f"{path}:{at} {one_line(text)[:LONGEST]}"
-        for path, at, text in found
-        if any(not _kinds(part) and not _HARMLESS.fullmatch(part) for part in _parts(text))
-    ]
-    other = other or (f"it also runs {rest[0]}" if rest else "")
+    for number, text in commands:
+        for part in _parts(_SHELL.sub("", text)):
+            named = files.get(match["path"]) if (match := _SCRIPT.match(part)) else None
+            if named is None or named is file:
+                found.append((file.path, number, part))
+            else:
+                found += [(named.path, at, each) for at, line in _numbered(named.text) for each in _parts(line)]
+    found = [(path, at, one_line(part)[:LONGEST]) for path, at, part in found if not _HARMLESS.fullmatch(part)]
+    rest = [f"it also runs {part} ({path}:{at})" for path, at, part in found if not _kinds(part)]
     return [
-        ForeignSetting(source, line, path, at, one_line(text)[:LONGEST], kinds, other)
-        for path, at, text in found
-        if (kinds := tuple(dict.fromkeys(kind for part in _parts(text) for kind in _kinds(part))))
+        ForeignSetting(source, source_line, path, at, part, kinds, other or "".join(rest[:1]))
+        for path, at, part in found
+        if (kinds := _kinds(part))
     ]
 
 
