@@ -5,6 +5,7 @@ docs/guide/power.md has the rules of the verdict with their sources.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
@@ -18,6 +19,8 @@ from rigwright.features.power.draw import FULL, Setting, draw
 
 RAMP_PERCENT = (40, 70)
 """Steps of the load that a supply has to tolerate, and should (ATX 3.0)."""
+PLUGS_A = {"XT60": 60, "XT90": 90, "AS150": 150}
+"""The currents that plugs for 12 V are rated for (data sheets of the maker, Amass)."""
 ONE_PEAK_PERCENT = 120
 """The load that a supply has to tolerate for 0.1 s (ATX 3.0)."""
 STEADY_PERCENT = 80
@@ -93,6 +96,15 @@ class Joint(Struct, frozen=True):
         if self.margin_a < 0:
             return Reason("does not fit", text)
         return Reason("tight", f"{text}, more than {STEADY_PERCENT} %")
+
+    @property
+    def stronger(self) -> str:
+        """A stronger plug, and more cables, in place of a weak connector."""
+        needed_a = 100 * self.steady_a / STEADY_PERCENT
+        cables = f"{math.ceil(needed_a / self.rated_a)} cables with a {self.name} each"
+        plug = next((f"{name} of {rated_a} A" for name, rated_a in PLUGS_A.items() if rated_a >= needed_a), "")
+        old = f"in place of each {self.name} of {self.rated_a:g} A"
+        return f"{plug} {old}, or {cables}" if plug else f"{cables} in place of one"
 
 
 class Load(Struct, frozen=True):

@@ -12,17 +12,7 @@ from msgspec.structs import replace
 from rigwright.catalogue import Model, Rig, model
 from rigwright.catalogue.rigs import Supply
 from rigwright.core.errors import UsageError
-from rigwright.features.power.budget import (
-    BASE_IDLE_SHARE,
-    BASE_W,
-    STEADY_PERCENT,
-    VERDICTS,
-    Budget,
-    Joint,
-    budget,
-    circuits,
-    models_of,
-)
+from rigwright.features.power.budget import BASE_IDLE_SHARE, BASE_W, VERDICTS, Budget, budget, circuits, models_of
 from rigwright.features.power.draw import EFFICIENCY_PERCENT, FULL, Cost, Setting, cost, draw, require_supported
 from rigwright.features.power.mains import MainsLoad
 
@@ -30,9 +20,7 @@ LIMIT_STEP_W = 5
 MOST_SUPPLIES = 16
 SMALLEST_SUPPLY_W, LARGEST_SUPPLY_W, SUPPLY_STEP_W = 300, 4000, 50
 LEAST_REDUCTION = 0.05
-"""A limit of power or clock that is lower than full speed by less is no option."""
-PLUGS_A = {"XT60": 60, "XT90": 90, "AS150": 150}
-"""The currents that plugs for 12 V are rated for (data sheets of the maker, Amass)."""
+"""A limit of power or clocks that is below the highest by less is no option."""
 
 
 class Option(Struct, frozen=True):
@@ -43,7 +31,7 @@ class Option(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """The power plan of a machine. `limited` is None without limits. `larger`: sufficient supplies and plugs, as text."""
+    """The power plan of a machine. `limited`: None without limits. `larger`: sufficient supplies and plugs, as text."""
 
     rig: Rig
     full: Budget
@@ -126,7 +114,7 @@ def _options(rig: Rig, models: Mapping[str, Model], now: Budget) -> Iterator[Opt
 
 
 def _limits_w(models: Collection[Model]) -> range:
-    """Power limits that all models support and that lower their power, highest first; empty if the minimum of a model is unknown."""
+    """Lower power limits that all models support, highest first; empty if the minimum of a model is unknown."""
     least = [card.power_w.min for card in models]
     if None in least:
         return range(0)
@@ -136,7 +124,7 @@ def _limits_w(models: Collection[Model]) -> range:
 
 
 def _clocks_mhz(models: Collection[Model]) -> list[int]:
-    """Clock limits that all models support and that lower the clock, down to half of the highest; empty if a model supports none."""
+    """Lower clock limits that all models support, down to half of the highest; empty if a model supports none."""
     clocks = [card.clocks_mhz for card in models]
     spans = [(each.graphics_max, each.graphics_min, each.graphics_step) for each in clocks]
     settable = all({"application", "locked_graphics"} & set(card.clock_verbs) for card in models)
@@ -167,18 +155,9 @@ def _larger(rig: Rig, now: Budget) -> Iterator[tuple[str, str]]:
             carried = budget(rig, (*on[:number], circuit, *on[number + 1 :]), now.setting).loads[number]
             if not [*carried.supply_reasons]:
                 changes = [] if circuit == load.circuit else [f"{circuit.name} in place of {load.circuit.name}"]
-                changes += [_stronger(joint) for joint in carried.joints if joint.is_weak]
+                changes += [joint.stronger for joint in carried.joints if joint.is_weak]
                 yield f"supply {number + 1}: {', with '.join(changes)}", at
                 break
-
-
-def _stronger(joint: Joint) -> str:
-    """A stronger plug, and more cables, in place of a connector that carries too much."""
-    needed_a = 100 * joint.steady_a / STEADY_PERCENT
-    cables = f"{math.ceil(needed_a / joint.rated_a)} cables with a {joint.name} each"
-    plug = next((f"{name} of {rated_a} A" for name, rated_a in PLUGS_A.items() if rated_a >= needed_a), "")
-    old = f"in place of each {joint.name} of {joint.rated_a:g} A"
-    return f"{plug} {old}, or {cables}" if plug else f"{cables} in place of one"
 
 
 def _assumptions(rig: Rig, models: Mapping[str, Model]) -> Iterator[str]:

@@ -46,11 +46,7 @@ def _plan(options: PowerPlanOptions) -> tuple[Plan, str]:
     limit = _whole(options.limits_w, "--limits-w", "watts of one GPU", 200)
     clock = _whole(options.clocks_mhz, "--clocks-mhz", "MHz", 1005)
     price = _price(options.price_per_kwh)
-    mains_of = None
-    if options.host:
-        rig, limits, where, file, mains_of = _of_host(options)
-    else:
-        rig, limits, where, file = _of_rig(options)
+    rig, limits, where, file, mains_of = (_of_host if options.host else _of_rig)(options)
     if options.supplies:
         rig = with_supplies(rig, options.supplies)
     if options.gpu_power_w:
@@ -131,8 +127,13 @@ def _with_base_load(rig: Rig, watts: int) -> Rig:
     return replace(rig, base_load_w=watts, sources={**rig.sources, "base_load_w": "--base-load-w"})
 
 
-def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:
-    """The rig of --rig (a name or a file), its limits, the option or the file, and "": no file is for its limits."""
+Subject = tuple[catalogue.Rig, Limits | None, str, str, Callable[[float], MainsLoad] | None]
+"""A rig, its limits, their place, the file for them ("": none), and what makes the load of its mains circuit from its
+steady power (None: the circuit is not known)."""
+
+
+def _of_rig(options: PowerPlanOptions) -> Subject:
+    """The rig of --rig, a name or a file."""
     path = Path(options.rig)
     if path.suffix in (".yml", ".yaml") or "/" in options.rig:
         if path.suffix != ".yml" or not path.is_file():
@@ -140,17 +141,14 @@ def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, st
             expected = "a rig's file, NAME.yml, or the name of a rig"
             raise UsageError("--rig", f"{options.rig} {problem}", expected, "docs/guide/power.md shows one")
         rig = catalogue.rig(path.stem, "--rig", path.parent)
-        return rig, rig.limits, str(path), ""
+        return rig, rig.limits, str(path), "", None
     inventory = given_inventory(options.inventory)
     rig = catalogue.rig(options.rig, "--rig", inventory.rigs if inventory else None)
-    return rig, rig.limits, f"--rig {options.rig}", ""
+    return rig, rig.limits, f"--rig {options.rig}", "", None
 
 
-def _of_host(
-    options: PowerPlanOptions,
-) -> tuple[catalogue.Rig, Limits | None, str, str, Callable[[float], MainsLoad] | None]:
-    """The rig of --host, its limits in the inventory, the place of these, the file of the host's variables, and what
-    makes the load of its mains circuit from its steady power."""
+def _of_host(options: PowerPlanOptions) -> Subject:
+    """The rig of --host, with the limits of the inventory."""
     inventory = read_inventory(options.inventory, options.vault_password_file)
     names = inventory.names(options.host)
     if len(names) != 1:

@@ -73,9 +73,8 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
         line(UNEQUAL)
     if plan.mains:
         line()
-        line(
-            f"Mains circuit of {', '.join(plan.mains.circuit.hosts)}: {plan.mains.verdict}", _STYLE[plan.mains.verdict]
-        )
+        verdict = plan.mains.verdict
+        line(f"Mains circuit of {', '.join(plan.mains.circuit.hosts)}: {verdict}", _STYLE[verdict])
         for text in plan.mains.reasons:
             line(f"  {text}")
     options = [f"{option.budget.setting}: {option.budget.verdict}, costs {option.cost}" for option in plan.options]
@@ -127,8 +126,9 @@ def margins(load: Load) -> Iterator[str]:
     def margin(value: float, unit: str, digits: int = 0) -> str:
         return f"{abs(value):.{digits}f} {unit} {'to spare' if value >= 0 else 'too few'}"
 
-    percent = 100 * load.steady_w / load.circuit.counted_w
-    yield f"steady {load.steady_w:.0f} W, {percent:.0f} % of {load.circuit.counted_w:.0f} W: {margin(load.margin_w, 'W')}"
+    counted_w = load.circuit.counted_w
+    percent = f"{100 * load.steady_w / counted_w:.0f} % of {counted_w:.0f} W"
+    yield f"steady {load.steady_w:.0f} W, {percent}: {margin(load.margin_w, 'W')}"
     yield f"peak {load.peak_w:.0f} W, all at once: {margin(load.peak_margin_w, 'W')}"
     for joint in load.joints:
         each = f"each {joint.steady_a:.1f} A, {joint.peak_a:.1f} A at the peak"
