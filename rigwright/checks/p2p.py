@@ -494,19 +494,19 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
 
 _CAUSES_OF_POOR_SCALING = (
     ("no peer access, so gradients go through the host's memory",
-     "iommu=pt, ACS off; another driver branch (invoke try --driver BRANCH); invoke explain p2p.not_offered"),
-    ("a PCIe link with fewer lanes or a lower generation", "sudo lspci -vvv | grep LnkSta:; another slot or riser"),
-    ("lowered clocks", "invoke stress says whether heat, power or a limit lowers them"),
+     "iommu=pt and ACS off, or another driver branch (invoke explain p2p.not_offered)"),
+    ("a PCIe link with fewer lanes or a lower generation",
+     "another slot or riser where sudo lspci -vvv | grep LnkSta shows such a link"),
+    ("lowered clocks", "invoke stress shows whether heat, power or a limit lowers them"),
     ("processor threads that wait for each other or for data",
-     "OMP_NUM_THREADS=1 for each process, fewer workers of the data loader"),
+     "OMP_NUM_THREADS=1 for each process, and fewer workers of the data loader"),
 )  # fmt: skip
 
 
 def causes_of_poor_scaling(has_peers: bool) -> tuple[str, str]:
-    """The causes of a speed-up that is too low, the likeliest first, and the fix of each with the same number."""
+    """The causes of a speed-up that is too low, the likeliest first, and the fix of each in the same order."""
     causes, fixes = zip(*_CAUSES_OF_POOR_SCALING[1 if has_peers else 0 :], strict=True)
-    numbered = ("; ".join(f"{number}. {text}" for number, text in enumerate(texts, 1)) for texts in (causes, fixes))
-    return next(numbered), next(numbered)
+    return "; ".join(f"{number}. {text}" for number, text in enumerate(causes, 1)), "; ".join(fixes)
 
 
 @check(active=True, replaces=environment.clean)

@@ -136,7 +136,7 @@ def _write_best(console: Console, sweep: Sweep, most: float) -> None:
             if point.verdict == "tight":
                 tight.setdefault(point.why, []).append(name)
     if held_by_clocks(sweep.points):
-        equal = "all points are equally fast, because the limit of the clocks holds the GPUs: --clocks measures it"
+        equal = "all points are equally fast, because the limit of the clocks holds the GPUs: limits.find --clocks measures the clocks"
         hanging(console, f"[yellow]![/] {equal}", 2)
     write_labels(console, rows)
     for why, names in tight.items():

@@ -130,7 +130,10 @@ def test_power_limits_that_a_clock_limit_makes_equal_are_not_called_best(columns
     made = replace(sweep(RTX), points=tuple(points), named=limit_points.best_points(points), ends=None, errors={})
     assert made.named == {}
     words = " ".join(" ".join(printed(columns, lambda console: table.show(console, made))).split())
-    assert "all points are equally fast, because the limit of the clocks holds the GPUs: --clocks measures it" in words
+    assert (
+        "all points are equally fast, because the limit of the clocks holds the GPUs: limits.find --clocks measures the clocks"
+        in words
+    )
     find = command._Find(LimitsFindOptions(host="rig", choose="fastest"))
     with pytest.raises(RigwrightError, match="limit of the clocks") as caught:
         find._choice(made, None)
