@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,11 @@ def _await(address: str, count: int) -> None:
         client.wait_for_workers(count, timeout=30)
 
 
+def _children(pid: int) -> set[str]:
+    """Returns the process ids of the children of a process."""
+    return {child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()}
+
+
 @pytest.mark.nightly
 def test_one_worker_is_killed_half_way_and_every_host_ends_once(
     given: Path, scheduler: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path
@@ -79,12 +85,15 @@ def test_one_worker_is_killed_half_way_and_every_host_ends_once(
     words = ("--inventory", str(given / "hosts.yml"), "--playbook", str(given / "play.yml"), "--host", "all")
     by_workers = ("--executor", address, "--insecure", "--slice", "2", "--json", str(tmp_path / "out.json"))
     run = subprocess.Popen(argv("plan", *words, *by_workers), cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
-    assert run.stdout
-    connected = [run.stdout.readline() for _ in range(COUNT // 4)]
+    slices, until = set[str](), time.monotonic() + 60
+    while len(slices) < 2:  # the worker is at work on its second slice
+        assert time.monotonic() < until
+        slices |= _children(processes[0].pid)
+        time.sleep(0.01)
     processes[0].kill()
-    said = run.stdout.read()
-    assert (run.wait(60), processes[0].wait(10), processes[1].poll()) == (2, -9, None), said
-    ended = Counter(line.split()[0] for line in (*connected, *said.splitlines()) if "  inventory " in line)
+    said, _ = run.communicate(timeout=60)
+    assert (run.returncode, processes[0].wait(10), processes[1].poll()) == (2, -9, None), said
+    ended = Counter(line.split()[0] for line in said.splitlines() if "  inventory " in line)
     assert ended == dict.fromkeys((f"t-name{number:02}" for number in range(COUNT)), 1)
     hosts = json.loads((tmp_path / "out.json").read_text())["hosts"]
     assert [(host["status"], host["error"]) for host in hosts.values()] == [("pending", None)] * COUNT
