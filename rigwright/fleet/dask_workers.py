@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -84,6 +85,11 @@ def _security() -> Any:
             problem = f"tls:// needs certificates; not set: {', '.join(missing)}"
             expected = ", ".join(f"{name}=/path/file.pem" for name in _TLS.values())
             raise UsageError("--executor", problem, expected, _CERTIFICATES)
+        for key, name in _TLS.items():
+            file = getattr(security, key)
+            if file and "\n" not in file and not os.access(file, os.R_OK):
+                problem = f"{file}, which {name} names, cannot be read"
+                raise UsageError("--executor", problem, "a PEM file", _CERTIFICATES)
         security.get_connection_args("client")
     except (OSError, ValueError, TypeError) as error:  # ssl.SSLError is an OSError
         problem = f"the certificates of tls:// cannot be used ({type(error).__name__}: {error})"
