@@ -4,10 +4,12 @@ hosts."""
 from __future__ import annotations
 
 import ast
+import datetime
 import functools
 import gzip
 import importlib
 import importlib.util
+import io
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from rigwright.core.command import Result
 from rigwright.facts import Fact, Unreadable, kernel_log, machine, parsed
 from rigwright.facts.gpu import health as gpu_health, nvidia_smi
 from rigwright.facts.nccl import p2p_test as nccl
-from rigwright.features.explain.smi_text import QueryReader, TableReader
+from rigwright.features.explain.pasted_text import read
 from rigwright.ssh import batch_script
 from tests import test_cases
 from tests.machine_speed import slowness, within
@@ -209,7 +211,11 @@ def test_other_threads_go_on_during_a_long_answer(name: str) -> None:
 PATTERNS = {
     f"{key}: {pattern[:60]}": pattern
     for key, symptom in catalogue.all_symptoms().items()
-    for pattern in (*symptom.patterns, *(each for cause in symptom.causes for each in cause.shown_by))
+    for pattern in (
+        *symptom.patterns,
+        *symptom.only_with,
+        *(each for cause in symptom.causes for each in cause.shown_by),
+    )
 }
 
 
@@ -243,7 +249,9 @@ LINES = [
     "[Hardware Error]: CPU 0: Machine Check", "DMAR: [DMA Read", "SXid (PCI:0", "NVRM: Xid (PCI:0000:3b:00",
     "EDAC MC0: 1 CE on ", "| 0 a ", "| 0  A On", "| P0", "| [", "| N/A",
     "NVIDIA-SMI 5 ", "    ", "GPU 0", "Link 0: ", "key : ", "0000:3b:00.0 ", "a/", "'/", "E: ",
-    "Errors were encountered while processing:",
+    "Errors were encountered while processing:", "  *-display", "Device=0 CAN", "00:01.0 PCI bridge: ", "GPU0 GPU1 ",
+    "GPU0 X ", "a,b", "a | b", "root@host:", "(a) b", "[Hardware Error]: device_id: ", "Linux a ", "Nov 22 10:00:00 a ",
+    "P2P=Enabled Bandwidth", "   GPU 0 ", "       vendor: ", "  11 ", "Warning",
 ]  # fmt: skip
 
 
@@ -252,18 +260,16 @@ def test_no_line_of_a_log_takes_longer_than_a_second(line: str) -> None:
     for again in (line, " "):
         text = _long(line, again)
         lines = kernel_log.kernel.parse(Result(0, text.encode()))
-        table, query = TableReader(), QueryReader()
 
-        def read(table: TableReader = table, query: QueryReader = query, text: str = text) -> None:
-            for number in range(0, len(text), 4096):
-                table.feed(number, text[number : number + 4096])
-                query.feed(number, text[number : number + 4096])
+        def pasted(text: str = text) -> None:
+            short = "a\n" + "\n".join(text[at : at + 4000] for at in range(0, len(text), 4000))
+            read(io.BytesIO(short.encode()), datetime.date(2026, 11, 22))
 
         parsers: tuple[Callable[[], object], ...] = (
-            read, lambda text=text: command_failures.failure_in(text), lambda text=text: nvidia_smi.lost(text),
+            pasted, lambda text=text: command_failures.failure_in(text), lambda text=text: nvidia_smi.lost(text),
             lambda lines=lines: problems._NAMED.findall("\n".join(lines)),
             lambda lines=lines: kernel_log.xids(lines), lambda lines=lines: kernel_log.fatal_sxids(lines),
-            lambda lines=lines: kernel_log.hardware_errors(lines),
+            lambda lines=lines: kernel_log.hardware_errors(lines), lambda lines=lines: kernel_log.pcie_records(lines),
             lambda lines=lines: kernel_log.iommu_faults(lines),
         )  # fmt: skip
         assert max(map(_seconds, parsers)) < MOST_S

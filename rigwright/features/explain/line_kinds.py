@@ -43,14 +43,16 @@ SILENT = lazy_re.compile(
 )
 """Lines that are no error: prompts with a command, dates, rules, `uname -a`, `lsmod`, `dkms status`."""
 ERROR = lazy_re.compile(
-    r"\b(?:errors?(?![=\w])|fail(?:ed|ure|s|ing)?|fatal|panic(?!=)|oops|bug:|unable|cannot|can't|could ?n[o']t|refused"
-    r"|denied|abort(?:ed|ing)?|segfault|exception|critical|timed? ?out|corrupt(?:ed|ion)?|hung|rejected|invalid)\b"
+    r"(?:error|exception|warning)s?\b(?![=\w])|\b(?:warn|fail(?:ed|ure|s|ing)?|fatal|panic(?!=)|oops|bug:|unable|cannot"
+    r"|can't|could ?n[o']t|refused|denied|abort(?:ed|ing)?"
+    r"|segfault|critical|timed? ?out|corrupt(?:ed|ion)?|hung|rejected|invalid)\b"
     r"|\bE: |:(?:emerg|alert|crit|err) *:|level=(?:error|fatal)",
     re.IGNORECASE,
 )
 """Words of a line that is an error, whether the catalogue knows it or not."""
 NO_ERROR = lazy_re.compile(
-    r"\[Hardware Error\]: |BERT: Error records|^Panic#|^make|\b(?:0|no|without) (?:errors?|fail)|errors?: +0\b",
+    r"\[Hardware Error\]: |BERT: Error records|error status/mask=|^Panic#|^make|\b(?:0|no|without) (?:errors?|fail)"
+    r"|errors?: +0\b",
     re.IGNORECASE,
 )
 """Lines that are no error in spite of such words, and those of a record of the hardware, which symptoms explain."""

@@ -16,6 +16,8 @@ from rigwright.core import lazy_re
 
 _OVERLAP_LINES = 20
 _MOST_XIDS = 64
+_SEARCHED_FOR_XIDS = 1000
+"""Characters of a line in which Xids that it names are searched."""
 _ONLY_WITH = "only with"
 _FLAGS = re.IGNORECASE | re.MULTILINE
 _XID_LINE = lazy_re.compile(r"(?<![A-Za-z])Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{1,3})\b")
@@ -95,7 +97,9 @@ class LogSearch:
         """Counts the Xid of a line of the log, and the Xids that a line names (`caused by previous Xid 149`)."""
         match = _XID_LINE.search(line)
         at, code = (match[1].lower(), int(match[2])) if match else ("", None)
-        others = [other for other in catalogue.xids_in(line) if other != code and other in catalogue.xids()]
+        several = not match or line.lower().count("xid") > 1
+        named = catalogue.xids_in(line[:_SEARCHED_FOR_XIDS]) if several else ()
+        others = [other for other in named if other != code and other in catalogue.xids()]
         for key in [(at, each) for each in (code, *others) if each is not None]:
             if hit := self.xids.get(key):
                 self.xids[key] = replace(hit, count=hit.count + 1)

@@ -194,7 +194,6 @@ class _Reading:
         self._gpus: Counter[str] = Counter()
         self._gpu_buses: set[str] = set()
         self._versions: dict[tuple[str, str], None] = {}
-        self._warnings: dict[str, None] = {}
         self._unread: dict[str, tuple[int, str]] = {}
         self._unread_counts: Counter[str] = Counter()
         self._errors: dict[int, str] = {}
@@ -253,8 +252,6 @@ class _Reading:
             self._records.append((number, line))
         if ("NVRM" in line or "nvidia " in line) and (gpu := _GPU_AT.search(line)):
             self._gpu_buses.add(gpu[1].lower())
-        if "NCCL WARN " in line and len(self._warnings) < 8:
-            self._warnings[line] = None
 
     def end(self) -> None:
         """Reads the incomplete parts at the end of the text."""
@@ -392,11 +389,9 @@ class _Reading:
                 yield Problem("traceback", title, "warn", number, text, cause, fix)
 
     def notes(self) -> Iterator[str]:
-        """Properties of GPUs, warnings that the catalogue does not know, and versions."""
+        """Properties of GPUs, and versions."""
         for problem in self._from_findings("info"):
             yield f"{problem.seen}. {problem.cause}" if problem.cause else problem.seen
-        for line in [line for line in self._warnings if not catalogue.symptoms_in(line)][:3]:
-            yield f"the catalogue does not know: {one_line(line)[-160:]}"
         for driver, cuda in list(self._versions)[:3]:
             yield from judge.of_versions(driver, cuda, self._today)
 
