@@ -207,6 +207,8 @@ class _Reading:
         self.has_text = True
         if "xid" in line.lower():
             self._search.count_xid(number, line)
+        if "[Hardware Error]:" in line and len(self._records) < _MOST_LINES:
+            self._records.append((number, line))
         in_traceback = self._tracebacks.feed(number, line)
         is_table, table = self._table.feed(number, line)
         if table:
@@ -248,8 +250,6 @@ class _Reading:
             self._unread_counts[shape if shape in self._unread else ""] += 1
         if "nvidia" in line or "linux" in line or "kernel " in line or "Linux" in line:
             self._module_builds.feed(line)
-        if "[Hardware Error]:" in line and len(self._records) < _MOST_LINES:
-            self._records.append((number, line))
         if ("NVRM" in line or "nvidia " in line) and (gpu := _GPU_AT.search(line)):
             self._gpu_buses.add(gpu[1].lower())
 

@@ -186,3 +186,21 @@ def test_the_log_is_not_kept() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6_500_000
+
+
+def test_each_port_of_many_alike_records_is_named() -> None:
+    head = "[1.300] [Hardware Error]: event severity: fatal\n[1.300] [Hardware Error]:   section_type: PCIe error\n"
+    text = "".join(f"{head}[1.300] [Hardware Error]:   device_id: 0000:{at:02x}:01.1\n" for at in range(6))
+    (problem,) = _read(text).problems
+    assert all(f"0000:{at:02x}:01.1" in problem.seen for at in range(4))
+    assert "and 2 more" in problem.seen
+
+
+def test_healthy_lines_of_a_log_are_no_unknown_errors() -> None:
+    text = _read(
+        "[    0.100000] EXT4-fs (sda2): mounted filesystem with ordered data mode. Opts: errors=remount-ro\n"
+        "[    0.200000] pcieport 0000:00:01.1: AER: enabled with IRQ 28\n"
+        "[    0.300000] nvidia-uvm: Loaded the UVM driver, major device number 511.\n"
+        "2026-11-22 10:00:00 INFO step 12: 0 errors\n"
+    )
+    assert (text.errors, text.unread, text.problems) == ((), (), ())

@@ -99,6 +99,13 @@ GPU 00000000:0C:00.0
             Current Power Limit           : 300.00 W
             Default Power Limit           : 350.00 W
         Min Power Limit                   : 100.00 W
+    Clocks
+        Graphics                          : 1410 MHz
+        SM                                : 1410 MHz
+        Memory                            : 9001 MHz
+    Max Clocks
+        Graphics                          : 2520 MHz
+        Memory                            : 9001 MHz
     Processes
         Process ID                        : 1720
             Name                          : python3
@@ -122,6 +129,7 @@ def test_a_card_is_read_as_from_the_xml() -> None:
     assert (card.power_w, card.power_limit_w, card.power_default_w, card.power_min_w) == (97.75, 300, 350, 100)
     assert (card.recovery_action, card.channel_repair_pending, card.ecc_ever.uncorrected) == ("Drain P2P", True, 6)
     assert gpu.values["pci/gpu_link_info/pcie_generation/max"] == "4"
+    assert (card.graphics_mhz, card.memory_mhz, card.graphics_max_mhz, card.memory_max_mhz) == (1410, 9001, 2520, 9001)
 
 
 def test_an_indented_copy_and_a_part_of_it_are_read_too() -> None:
