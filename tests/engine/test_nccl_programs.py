@@ -102,7 +102,7 @@ def test_one_program_or_none(nccl_tests: Callable[..., Any], tmp_path: Path) -> 
     document = nccl_tests("rig-3090", {}, names="sendrecv_perf")
     one, other = judged(checks.nccl_tests, nccl_programs.nccl_tests, document, "rig-3090")
     assert (one.verdict, one.subject, other.verdict) == ("unknown", "all_reduce_perf", "pass")
-    assert str(tmp_path / "nccl-tests") in one.seen
+    assert str(tmp_path / "nccl-tests") in one.cause
     nothing = ran(
         nccl_programs.nccl_tests,
         {**os.environ, "HOME": f"{tmp_path}/home", "PATH": "/bin"},
